@@ -13,10 +13,10 @@ from torch import Tensor
 from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.sets import by_layer
 from lens_heads.interventions.ablation import Ablation, Reference
-from lens_heads.interventions.kinds import KINDS, NEEDS, Clock, Setting
-from lens_heads.model.changes import changing
-from lens_heads.model.geometry import Model, head_geometry, is_bridge
-from lens_heads.model.hooks import HookFunction, attach, hooked, running
+from lens_heads.interventions.kinds import KINDS, NEEDS, Setting
+from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.model.hooks import HookFunction, hooked
+from lens_heads.model.passes import following
 from lens_heads.model.support import require
 from lens_heads.runs.typed import LISTED, typed
 
@@ -81,21 +81,20 @@ def ablate_each(
     The cache of a forward says which variant a row is (`Cache.assign`). Layers may hold only the first of the variants
     (`model.joining`), so sets come in the order of their lowest layers. One set is ablated in every row. Otherwise as `ablate`.
     """
-    shape, clock = head_geometry(model), Clock()
-    ablation = Ablation.of(model, kind, reference, options)
+    shape, ablation = head_geometry(model), Ablation.of(model, kind, reference, options)
     chosen = torch.zeros(shape.n_layers, len(sets), shape.n_heads, dtype=torch.bool)
     for variant, heads in enumerate(sets):
         for layer, indices in by_layer(shape.check_heads(heads)).items():
             chosen[layer, variant, indices] = True
-    hooks: list[tuple[str, HookFunction]] = []
-    for layer in chosen.any(-1).any(-1).nonzero()[:, 0].tolist():
-        heads = chosen[layer].any(0).nonzero()[:, 0].tolist()
-        at = Setting(layer, heads, shape, clock, ablation.reference, dict(ablation.options))
-        hooks.append(
-            (f"blocks.{layer}.attn.{KINDS[ablation.kind].hook}", _hook(ablation.kind, at, chosen[layer][:, heads]))
-        )
-    with _ticking(model, clock), hooked(model, hooks):
-        yield
+    with following(model) as running:
+        hooks: list[tuple[str, HookFunction]] = []
+        for layer in chosen.any(-1).any(-1).nonzero()[:, 0].tolist():
+            heads = chosen[layer].any(0).nonzero()[:, 0].tolist()
+            at = Setting(layer, heads, shape, running, ablation.reference, dict(ablation.options))
+            hook = _hook(ablation.kind, at, chosen[layer][:, heads])
+            hooks.append((f"blocks.{layer}.attn.{KINDS[ablation.kind].hook}", hook))
+        with hooked(model, hooks):
+            yield
 
 
 def _hook(kind: str, at: Setting, chosen: Bool[Tensor, "variant head"]) -> HookFunction:
@@ -108,47 +107,11 @@ def _hook(kind: str, at: Setting, chosen: Bool[Tensor, "variant head"]) -> HookF
         split = x if on_pattern else x.reshape(*x.shape[:2], at.shape.n_heads, -1)
         changed, edited = split.clone(), edit(split[heads], at)
         if not chosen.all():
-            assert at.clock.variants is not None
-            mine = chosen[at.clock.variants[: len(x)]].to(x.device)
+            assert at.now.variants is not None
+            mine = chosen[at.now.variants[: len(x)]].to(x.device)
             mine = mine[:, :, None, None] if on_pattern else mine[:, None, :, None]
             edited = torch.where(mine, edited, split[heads])
         changed[heads] = edited
         return changed.reshape(x.shape)
 
     return apply
-
-
-@contextmanager
-def _ticking(model: Model, clock: Clock) -> Iterator[None]:
-    """Set the clock at the start of every forward, from the cache and mask passed to it."""
-
-    def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache, hooked_cache = kwargs.get("past_key_values"), kwargs.get("past_kv_cache")
-        mask = kwargs.get("attention_mask")
-        store = hooked_cache if cache is None else cache
-        clock.variants, clock.named = getattr(store, "variants", None), getattr(store, "named", {})
-        if cache is not None:
-            clock.offset = int(cache.get_seq_length())
-        elif hooked_cache is not None:
-            clock.offset = hooked_cache[0].past_keys.shape[1]
-            if mask is not None:
-                mask = torch.cat([hooked_cache.previous_attention_mask.to(mask), mask], 1)
-        else:
-            clock.offset = 0
-        clock.pads = (mask == 0).sum(-1) if mask is not None and mask.ndim == 2 else None
-
-    if is_bridge(model):
-        wrapped = model.original_model
-        with changing(model) as change:
-            attach(change, wrapped, lambda: wrapped.register_forward_pre_hook(look, with_kwargs=True))
-            yield
-        return
-    # To generate, a HookedTransformer calls its own `forward` directly, which bypasses module hooks.
-    before = model.forward
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        look(model, args, kwargs)
-        return before(*args, **kwargs)
-
-    with running(model, [(model, forward)]):
-        yield

@@ -13,73 +13,46 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
-from lens_heads.interventions.spans import PLACE, Spans, inside, spans_in_batch
+from lens_heads.interventions.spans import PLACE, inside, spans_in_batch
 from lens_heads.interventions.vectors import HeadVectors
-from lens_heads.model.forward import repeated
+from lens_heads.model.passes import Pass, Running
 from lens_heads.model.support import Need
 
 
-@dataclass
-class Clock:
-    """The running forward: the absolute position of its first row; each batch row's left padding, variant and named parts."""
+@dataclass(frozen=True)
+class Setting:
+    """The inputs of an intervention on one layer: its heads, reference and options, and where to find the running pass."""
 
-    offset: int = 0
-    pads: Int[Tensor, " batch"] | None = None
-    variants: Int[Tensor, " batch"] | None = None
-    named: Mapping[str, Int[Tensor, "batch 2"]] = field(default_factory=dict)
+    layer: int
+    heads: list[int]
+    shape: HeadGeometry
+    running: Running
+    reference: Any = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    def positions(self, rows: int, device: torch.device) -> Int[Tensor, " row"]:
-        return torch.arange(rows, device=device) + self.offset
+    @property
+    def now(self) -> Pass:
+        """The pass that runs."""
+        return self.running.now
 
-    def padding(self, x: Float[Tensor, "batch ..."], device: torch.device) -> Int[Tensor, "#batch"]:
-        """The left padding of each row, a single 0 without any. Variants of the prompts repeat them all (`model.joining`)."""
-        if self.pads is None:
-            return torch.zeros(1, dtype=torch.long, device=device)
-        return repeated(self.pads.to(device), len(x) // len(self.pads))
-
-    def keys(self, pattern: Float[Tensor, "batch head row key"]) -> Int[Tensor, " key"]:
-        """Absolute position of each key, even if a sliding cache has dropped the oldest."""
-        first = self.offset + pattern.shape[-2] - pattern.shape[-1]
-        return torch.arange(pattern.shape[-1], device=pattern.device) + first
-
-    def within(
-        self, spans: Spans | None, places: Int[Tensor, " place"], x: Float[Tensor, "batch ..."]
-    ) -> Bool[Tensor, "#batch place"]:
-        """Which absolute places lie in the spans, counted from each row's first token; all without spans."""
-        if isinstance(spans, str) and spans not in self.named:
+    def chosen(self, places: Int[Tensor, " place"], x: Float[Tensor, "batch ..."]) -> Bool[Tensor, "#batch place"]:
+        """Which absolute places lie in the option `span`, counted from each row's first token; all without spans."""
+        spans, now = self.options["span"], self.now
+        if isinstance(spans, str) and spans not in now.named:
             why = (
                 "a trial has no needle: leave it out"
-                if self.named
+                if now.named
                 else "it is, where trials run (evaluate, score_heads, ...)"
             )
             raise ValueError(f"span={spans!r} is not known here: {why}, or pass (start, end) in tokens")
         # Rows of a layer that not all variants have joined are the first ones.
         batch, rows = len(x), None
         if isinstance(spans, str):
-            rows = self.named[spans][:batch]
+            rows = now.named[spans][:batch]
         elif spans is not None:
-            prompts = batch if self.variants is None else int((self.variants[:batch] == 0).sum())
-            rows = spans_in_batch(spans, self.named.get(PLACE), prompts, batch)
-        return inside(rows, places, self.padding(x, places.device), batch)
-
-    def visible(
-        self, pattern: Float[Tensor, "batch head row key"], shape: HeadGeometry, layer: int
-    ) -> Bool[Tensor, "#batch row key"]:
-        """The keys that each row may attend to: causal, inside the layer's window or chunk, no padding."""
-        rows, keys = self.positions(pattern.shape[-2], pattern.device), self.keys(pattern)
-        return shape.reaches(layer, rows[:, None], keys, self.padding(pattern, pattern.device)[:, None, None])
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The inputs of an intervention on one layer: its heads, reference, options and clock."""
-
-    layer: int
-    heads: list[int]
-    shape: HeadGeometry
-    clock: Clock
-    reference: Any = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+            prompts = batch if now.variants is None else int((now.variants[:batch] == 0).sum())
+            rows = spans_in_batch(spans, now.named.get(PLACE), prompts, batch)
+        return inside(rows, places, now.padding(x, places.device), batch)
 
 
 Edit = Callable[[Tensor, Setting], Tensor]
@@ -98,7 +71,7 @@ def _mean(x: Tensor, at: Setting, name: str) -> Tensor:
 def _steps(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Int[Tensor, "batch row"]:
     """Each row's position in the reference run, counted from the run's first position."""
     cpu = torch.device("cpu")
-    return at.clock.positions(x.shape[1], cpu)[None] - at.clock.padding(x, cpu)[:, None] - at.reference.first
+    return at.now.positions(x.shape[1], cpu)[None] - at.now.padding(x, cpu)[:, None] - at.reference.first
 
 
 def _resample(x: Tensor, at: Setting) -> Tensor:
@@ -116,14 +89,14 @@ def _patch(x: Tensor, at: Setting) -> Tensor:
 
 def _uniform(x: Tensor, at: Setting) -> Tensor:
     """Equal weight for every key that the row may attend to (Ships, AttentionInfluence)."""
-    seen = at.clock.visible(x, at.shape, at.layer)[:, None].to(x)
+    seen = at.now.visible(x, at.shape, at.layer)[:, None].to(x)
     return (seen / seen.sum(-1, keepdim=True).clamp(min=1)).expand_as(x)
 
 
 def _streaming(x: Tensor, at: Setting) -> Tensor:
     """Only the first `sink` and the last `recent` keys, renormalized (StreamingLLM)."""
-    keys, rows = at.clock.keys(x), at.clock.positions(x.shape[-2], x.device)[:, None]
-    first = at.clock.padding(x, x.device)[:, None, None]
+    keys, rows = at.now.keys(x), at.now.positions(x.shape[-2], x.device)[:, None]
+    first = at.now.padding(x, x.device)[:, None, None]
     keep = (keys > rows - at.options["recent"])[None] | (keys < first + at.options["sink"])
     kept = x * keep[:, None].to(x)
     return kept / kept.sum(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
@@ -135,7 +108,7 @@ def _scale(x: Tensor, at: Setting) -> Tensor:
 
 def _rows(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Bool[Tensor, "#batch row 1 1"]:
     """The rows that an edit of z is for."""
-    return at.clock.within(at.options["span"], at.clock.positions(x.shape[1], x.device), x)[:, :, None, None]
+    return at.chosen(at.now.positions(x.shape[1], x.device), x)[:, :, None, None]
 
 
 def _add(x: Tensor, at: Setting) -> Tensor:
@@ -153,7 +126,7 @@ def _mix(x: Tensor, at: Setting) -> Tensor:
 
 def _emphasise(x: Tensor, at: Setting) -> Tensor:
     """The attention to a span times a factor, renormalized (PASTA, which divides the rest instead)."""
-    chosen = at.clock.within(at.options["span"], at.clock.keys(x), x)[:, None, None]
+    chosen = at.chosen(at.now.keys(x), x)[:, None, None]
     weighted = torch.where(chosen, x * at.options["factor"], x)
     return weighted / weighted.sum(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
 
@@ -165,11 +138,11 @@ def _chunks(x: Float[Tensor, "batch head row key"], at: Setting) -> Tensor:
     LongHeads (arXiv 2402.10685), which finds the best by a mean of keys weighted by attention within the chunk; here all count
     alike: the mean of log A over a chunk is q times the mean key, but for a number that all chunks share.
     """
-    size, pads = int(at.options["chunk_size"]), at.clock.padding(x, x.device)
-    keys, rows = at.clock.keys(x), at.clock.positions(x.shape[-2], x.device)
+    size, pads = int(at.options["chunk_size"]), at.now.padding(x, x.device)
+    keys, rows = at.now.keys(x), at.now.positions(x.shape[-2], x.device)
     chunk = torch.div(keys - pads[:, None], size, rounding_mode="floor").clamp(min=0)  # [batch, key]
     own = torch.div(rows - pads[:, None], size, rounding_mode="floor")  # [batch, row]
-    seen = at.clock.visible(x, at.shape, at.layer)
+    seen = at.now.visible(x, at.shape, at.layer)
     chunk, own, seen = (each.expand(len(x), *each.shape[1:]) for each in (chunk, own, seen))
     member = torch.nn.functional.one_hot(chunk, int(chunk.max()) + 1).float()  # [batch, key, chunk]
     logs = x.float().clamp(min=torch.finfo(torch.float32).tiny).log() * seen[:, None]
@@ -186,8 +159,8 @@ def _chunks(x: Float[Tensor, "batch head row key"], at: Setting) -> Tensor:
 
 def _identity(x: Tensor, at: Setting) -> Tensor:
     """(1 - u) A + u I: a row attends to itself."""
-    rows = at.clock.positions(x.shape[-2], x.device)[:, None]
-    return (1 - at.options["u"]) * x + at.options["u"] * (at.clock.keys(x) == rows).to(x)
+    rows = at.now.positions(x.shape[-2], x.device)[:, None]
+    return (1 - at.options["u"]) * x + at.options["u"] * (at.now.keys(x) == rows).to(x)
 
 
 REQUIRED: Any = object()

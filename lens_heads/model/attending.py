@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any, ClassVar
 
+from jaxtyping import Float
 from torch import Tensor
 
 NAME = "lens_heads"
 """What a model's configuration calls it."""
 
-Attend: TypeAlias = Callable[..., tuple[Tensor, None]]
-"""(module, query [batch, head, row, d_head], key [batch, kv_head, key, d_head], value, attention_mask, **options) to the output
-[batch, row, head, d_head]. The mask is that of sdpa."""
+
+class Attend(ABC):
+    """A function that computes attention."""
+
+    alone: ClassVar[bool] = False
+    """It reads a cache of its own, and no other cache may be used meanwhile (`check_free`)."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        module: Any,
+        query: Float[Tensor, "batch head row d_head"],
+        key: Float[Tensor, "batch kv_head key d_head"],
+        value: Float[Tensor, "batch kv_head key d_head"],
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Float[Tensor, "batch row head d_head"], None]:
+        """The output. The mask is that of sdpa."""
+
 
 _CURRENT: ContextVar[Attend] = ContextVar("attend")
 
@@ -37,7 +55,7 @@ def attending(function: Attend) -> Iterator[None]:
 def check_free(config: Any, function: Attend | None = None) -> None:
     """ValueError if the model's attention reads a cache of its own (a function that is `alone`), and not this one's alike."""
     held = _CURRENT.get(None) if config._attn_implementation == NAME else None
-    if getattr(held, "alone", False) and not getattr(function, "alone", False):
+    if held is not None and held.alone and not (function is not None and function.alone):
         raise ValueError(
             "the model is inside streaming_cache, whose attention reads that cache alone: leave the block first, or use "
             "prefill, advance or greedy with the block's cache"

@@ -27,6 +27,7 @@ from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import attach, running
 from lens_heads.model.norms import unwatched_norms
+from lens_heads.model.passes import Pass, announced
 from lens_heads.model.rope import OUTGROWN, fixed_below, rotating
 from lens_heads.runs.warned import users_line
 
@@ -58,10 +59,10 @@ class Cache:
     def assign(self, variants: int, prompts: int, named: Mapping[str, Int[Tensor, "prompt 2"]] | None = None) -> None:
         """Say that the rows are these variants of so many prompts, variant by variant, and where each prompt's parts are.
 
-        Hooks read `store.variants` and `store.named`: (start, end) of each row's needle, say, in tokens from the prompt's first.
+        Hooks find both in the `Pass` of a forward into this cache.
         """
-        self.store.variants = torch.arange(variants).repeat_interleave(prompts)
-        self.store.named = {name: repeated(rows, variants) for name, rows in (named or {}).items()}
+        self.variants = torch.arange(variants).repeat_interleave(prompts)
+        self.named = {name: repeated(rows, variants) for name, rows in (named or {}).items()}
 
     @property
     def layers(self) -> list[Any]:
@@ -132,8 +133,8 @@ class Cache:
         other = copy.copy(self)
         other.store = copy.copy(self.store)
         setattr(other.store, self._layers, [copy.copy(layer) for layer in self.layers])
-        other.store.variants = change(self.store.variants)
-        other.store.named = {name: change(rows) for name, rows in self.store.named.items()}
+        other.variants = change(self.variants)
+        other.named = {name: change(rows) for name, rows in self.named.items()}
         self._change(other.layers, change)
         if not self.bridge:
             other.store.previous_attention_mask = change(self.store.previous_attention_mask)
@@ -179,19 +180,21 @@ def advance(
     cache.whole = max(cache.whole, total)
     pads = tokens.new_zeros(len(tokens)) if pads is None else pads
     mask = (torch.arange(total, device=tokens.device) >= pads[:, None]).long()
-    if cache.bridge:
-        padded = {"attention_mask": mask} if bool(pads.any()) else {}
-        with rotating(model, cache.whole):
-            out = model(tokens, past_key_values=cache.store, use_cache=True, **_keeping(model, logits), **padded)
-    else:
-        # The mask of the new tokens is passed even without padding, or the model would mask every token that happens to
-        # equal the padding token.
-        out = model(
-            tokens,
-            past_kv_cache=cache.store,
-            return_type="logits" if logits else None,
-            attention_mask=mask[:, len(cache) :],
-        )
+    padded = bool(pads.any())
+    with announced(cache.store, Pass(len(cache), pads if padded else None, cache.variants, cache.named)):
+        if cache.bridge:
+            masked = {"attention_mask": mask} if padded else {}
+            with rotating(model, cache.whole):
+                out = model(tokens, past_key_values=cache.store, use_cache=True, **_keeping(model, logits), **masked)
+        else:
+            # The mask of the new tokens is passed even without padding, or the model would mask every token that happens to
+            # equal the padding token.
+            out = model(
+                tokens,
+                past_kv_cache=cache.store,
+                return_type="logits" if logits else None,
+                attention_mask=mask[:, len(cache) :],
+            )
     return out[:, -logits:] if logits else torch.empty(len(tokens), 0, model.cfg.d_vocab)
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from lens_heads.model.attending import Attend
 from lens_heads.model.last_rows import LastRows
 
 
@@ -31,7 +32,7 @@ class _Layer:
     scaling: float | None = None
 
 
-class NotedQueries:
+class NotedQueries(Attend):
     """The queries of the last `rows` rows of every forward under `fast_attention(model, attend=...)`, by layer."""
 
     def __init__(self, rows: int) -> None:
@@ -42,7 +43,7 @@ class NotedQueries:
     def __call__(
         self, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
     ) -> tuple[Float[Tensor, "batch row head d_head"], None]:
-        """sdpa (`attending.Attend`), whose queries are noted."""
+        """sdpa, whose queries are noted."""
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         self.note(module, query, key, value, attention_mask, options)

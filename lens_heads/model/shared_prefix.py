@@ -15,6 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
+from lens_heads.model.attending import Attend
+
 
 class _Before(DynamicLayer):
     """A cache layer that keeps what came before, and hands out the new rows alone."""
@@ -28,8 +30,8 @@ class _Before(DynamicLayer):
         return key_states, value_states
 
 
-class SharedPrefix:
-    """Attention (`attending.Attend`) to a cache whose rows are all alike, which it holds once. It keeps nothing new."""
+class SharedPrefix(Attend):
+    """Attention to a cache whose rows are all alike, which it holds once. It keeps nothing new."""
 
     def __init__(self, store: Any) -> None:
         self.layers = store.layers = [_Before(layer.keys[:1], layer.values[:1]) for layer in store.layers]

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from lens_heads.model.attending import Attend
 from lens_heads.model.forward import fast_attention, hooked_inside_attention, takes_attention
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
@@ -72,7 +73,7 @@ class _Part:
         return 0 if self.keys is None or self.values is None else self.keys.nbytes + self.values.nbytes
 
 
-class StreamingCache:
+class StreamingCache(Attend):
     """A cache for `prefill`, `advance` and `greedy` of a bridge, inside its own `attending(model)`.
 
     `full` [layer, kv_head]: the heads that keep everything. The others keep the first `sink` and the last `recent` tokens.
@@ -81,7 +82,7 @@ class StreamingCache:
     """
 
     bridge = True
-    alone = True  # No other cache may be used while it attends (`attending.check_free`).
+    alone = True
 
     def __init__(self, model: Model, full: Bool[Tensor, "layer kv_head"], sink: int = 4, recent: int = 64) -> None:
         shape = head_geometry(model)
@@ -103,7 +104,7 @@ class StreamingCache:
         self.counts, self.whole = [0] * shape.n_layers, 0  # `whole`: as in `Cache`.
         self.store: Any = DynamicCache()
         self.store.layers = [_Rows() for _ in range(shape.n_layers)]
-        self.store.variants = torch.zeros(1, dtype=torch.long)
+        self.variants, self.named = None, {}  # As in `Cache`: nothing is known of its rows.
         self.windows, self.group = shape.windows, shape.group
         self.parts = [_parts(row.tolist(), sink, recent) for row in full]
 
@@ -147,7 +148,7 @@ class StreamingCache:
         scaling: float | None = None,
         **_: Any,
     ) -> tuple[Float[Tensor, "batch row head d_head"], None]:
-        """Attention (`attending.Attend`) of the new rows to what is kept and to each other."""
+        """Attention of the new rows to what is kept and to each other."""
         layer, out = module.layer_idx, torch.empty_like(query)
         end, window = self.store.layers[layer].count, self.windows[layer]
         if layer == 0:  # Hooks may come inside the block too.

@@ -149,7 +149,7 @@ def test_a_window_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def forgetful(x: Tensor, at: Any) -> Tensor:
         without = replace(at.shape, windows=(None,) * zoo.LAYERS)
-        seen = at.clock.visible(x, without, at.layer)[:, None].to(x)
+        seen = at.now.visible(x, without, at.layer)[:, None].to(x)
         return (seen / seen.sum(-1, keepdim=True)).expand_as(x)
 
     hf, model, case = plain("gemma3"), tiny("gemma3"), Case("uniform")

@@ -20,6 +20,7 @@ from lens_heads.interventions.kinds import KINDS, Setting
 from lens_heads.model.forward import fast_attention, uncached
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
+from lens_heads.model.passes import Running
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
 from lens_heads.ranking.gates.methods import RECENT, SINK, training_method
@@ -66,7 +67,7 @@ class Duo(Gate):
         alphas = repeat(self.alphas(parameter, batch), "layer kv -> layer (kv group)", group=shape.group)
 
         def on_pattern(layer: int) -> HookFunction:
-            at = Setting(layer, list(range(shape.n_heads)), shape, batch.clock, None, self._stream)
+            at = Setting(layer, list(range(shape.n_heads)), shape, Running(batch.forward), None, self._stream)
 
             def hook(pattern: Tensor, hook: Any) -> Tensor:
                 stream = KINDS["streaming"].edit(pattern, at)

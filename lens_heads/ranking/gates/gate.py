@@ -14,10 +14,10 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Unit
-from lens_heads.interventions.kinds import Clock
 from lens_heads.model.forward import left_pad, uncached
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction
+from lens_heads.model.passes import Pass
 from lens_heads.model.support import Need
 from lens_heads.trials.encoded import EncodedTrial
 
@@ -47,9 +47,9 @@ class Batch:
         return cls(tuple(trials), tokens, pads, head_geometry(model), step, seed)
 
     @property
-    def clock(self) -> Clock:
+    def forward(self) -> Pass:
         """What the kinds of ablation need to know of this forward."""
-        return Clock(pads=self.pads)
+        return Pass(pads=self.pads)
 
     @property
     def longest(self) -> int:
