@@ -2,6 +2,10 @@
 
 One thread at a time changes a model. Another one waits while a call of this package runs, and is refused while a user's own
 block is open, which may itself be waiting for the other thread.
+
+No lock says whose turn it is, but the list of open blocks, in which each has its place by one step: an interrupt between taking a
+lock and noting who has it would keep every other thread out, and only the thread that took it could give it back. Nor does an
+ExitStack undo the changes: it drops a callback before it runs it, so that an interrupted one would never be finished.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 TRIES = 10
@@ -84,15 +89,13 @@ class changing:  # noqa: N801  # Used as a context, like those built on it.
         self._done = True
 
     def _starts(self) -> bool:
-        """Whether it is this thread's turn: it has the model already, or came first. ValueError if that may never come.
-
-        A queue instead of a lock, which an interrupt could leave locked. It only grows and shrinks by single steps.
-        """
+        """Whether it is this thread's turn: it has the model already, or came first. ValueError if that may never come."""
         queue = _open.setdefault(self._model, [])
         if not any(ref() is self for ref in queue):
             queue.append(weakref.ref(self))
         listed = [change for change in (ref() for ref in list(queue)) if change is not None]
-        for left in [change for change in listed if change is not self and change._is_left()]:
+        # The innermost first: an outer block gives back what was there before both.
+        for left in [change for change in reversed(listed) if change is not self and change._is_left()]:
             left.close()
         listed = [change for change in listed if not change._done]
         mine = any(change._thread is self._thread and change._started for change in listed)
@@ -126,3 +129,20 @@ def _holder() -> tuple[int, Any] | None:
         frame = frame.f_back
     ours = frame is not None and str(frame.f_globals.get("__name__")).startswith(f"{__name__.split('.')[0]}.")
     return (id(frame), frame.f_code) if frame is not None and ours else None
+
+
+@contextlib.contextmanager
+def replacing(model: Any, methods: Iterable[tuple[Any, str, Callable[..., Any]]]) -> Iterator[None]:
+    """Inside, each object runs this function as its method of that name; afterwards its own, or its class's, is back."""
+    with changing(model) as change:
+        for owner, name, function in methods:
+            change.note(partial(_give_back, owner, name, vars(owner).get(name)))
+            vars(owner)[name] = function
+        yield
+
+
+def _give_back(owner: Any, name: str, before: Callable[..., Any] | None) -> None:
+    if before is None:
+        vars(owner).pop(name, None)
+    else:
+        vars(owner)[name] = before

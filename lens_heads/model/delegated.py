@@ -12,7 +12,7 @@ TransformerLens computes itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from einops import einsum, repeat
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.model.changes import changing
+from lens_heads.model.changes import replacing
 from lens_heads.model.geometry import Model, is_bridge
 
 
@@ -84,21 +84,8 @@ def _held_back(model: Model, attention: Any, cache: Any) -> Iterator[dict[str, T
 
     replaced = [(attention.o, "forward", hold), (attention.v, "forward", partial(note, attention.v.forward))]
     replaced += [(cache, "update", partial(update, cache.update))] if cache is not None else []
-    with changing(model) as change, ExitStack() as stack:
-        for owner, name, function in replaced:
-            undo = partial(restore, owner, name, vars(owner).get(name))
-            change.note(undo)
-            stack.callback(undo)
-            vars(owner)[name] = function
+    with replacing(model, replaced):
         yield held
-
-
-def restore(owner: Any, name: str, before: Callable[..., Any] | None) -> None:
-    """Give an object back the method of its own that it had under this name, or that of its class."""
-    if before is None:
-        vars(owner).pop(name, None)
-    else:
-        vars(owner)[name] = before
 
 
 def _split(v: Float[Tensor, "batch key width"], d_head: int) -> Float[Tensor, "batch kv_head key d_head"]:

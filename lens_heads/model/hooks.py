@@ -6,14 +6,14 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from lens_heads.model.changes import changing
-from lens_heads.model.delegated import pattern_first, restore
+from lens_heads.model.changes import changing, replacing
+from lens_heads.model.delegated import pattern_first
 from lens_heads.model.geometry import Model, head_geometry
 
 HookFunction: TypeAlias = Callable[..., Tensor | None]
@@ -91,14 +91,9 @@ def recording(
         yield seen
 
 
-@contextmanager
-def running(model: Model, forwards: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+def running(model: Model, forwards: Iterable[tuple[Any, Callable[..., Any]]]) -> AbstractContextManager[None]:
     """Inside, each module runs the given function as its `forward`; afterwards its previous one is restored."""
-    with changing(model) as change:
-        for module, forward in forwards:
-            change.note(partial(restore, module, "forward", vars(module).get("forward")))
-            vars(module)["forward"] = forward
-        yield
+    return replacing(model, [(module, "forward", forward) for module, forward in forwards])
 
 
 def attached(model: Model) -> frozenset[tuple[str, int]]:

@@ -19,7 +19,7 @@ from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import run_activations
 from lens_heads.model.changes import changing
 from lens_heads.model.forward import fast_attention, noting_tuples
-from lens_heads.model.hooks import has_hooks, hooked, recording
+from lens_heads.model.hooks import has_hooks, hooked, recording, running
 from lens_heads.model.joining import joining
 from lens_heads.model.modes import evaluating
 from tests import zoo
@@ -230,6 +230,33 @@ def test_the_next_call_undoes_what_a_lost_exit_left(model: Any, monkeypatch: pyt
         patched.setattr(changing, "__del__", lost)
         try:
             lh.evaluate(model, TRIAL, max_new_tokens=2, progress=False)
+        except KeyboardInterrupt as interrupt:
+            held.append(interrupt)
+    assert state(model) != before
+    assert not has_hooks(model)
+    assert state(model) == before
+
+
+def test_nested_changes_that_lost_their_exits_are_undone_from_the_innermost_on(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each gives back what it found, the inner one what the outer one had put there."""
+    before, held = state(model), []
+    module = model.blocks[0]
+
+    def lost(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def call() -> None:
+        with running(model, [(module, lambda x: x)]), running(model, [(module, lambda x: -x)]):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(changing, "__exit__", lost)
+        patched.setattr(changing, "__del__", lost)
+        patched.setitem(call.__globals__, "__name__", "lens_heads.call")  # As a function of the package does.
+        try:
+            call()
         except KeyboardInterrupt as interrupt:
             held.append(interrupt)
     assert state(model) != before
