@@ -63,7 +63,7 @@ def model(hf: Any = None, dtype: torch.dtype = torch.float32) -> Any:
 
 @cache
 def _truth() -> Planted:
-    return Planted(model(), ROLES, meta={"ids": _written()[1]})
+    return Planted(model(), ROLES, _written()[1])
 
 
 def trials(n: int = 8, length: int = 40, seed: int = 0, corrupt: bool = False) -> list[EncodedTrial]:

@@ -7,7 +7,7 @@ methods score them, and what they write on the same words. The matching is one-t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -96,23 +96,18 @@ def match_heads(
     checks.whole_number("depth_bins", bins, 1, layers, ", the layers of the smaller model")
     read = None if not set(parts) & _READ else common_texts() if texts is None else texts
     sides = _sides((model_a, model_b), shapes, read, rankings, progress)
-    meta = {"model_a": shapes[0].name, "model_b": shapes[1].name, "weights": weighed, "depth_bins": bins, "seed": seed}
-    meta |= {"identities": [identify(model).record for model in (model_a, model_b)]}
+    meta = {"model_a": shapes[0].name, "model_b": shapes[1].name, "weights": weighed, "seed": seed}
     meta |= {"texts": len(read or ()), "text_digest": digest(read)}
     meta |= {"resamples": resamples, "permutations": permutations, "scores": sorted(sides[0].scores)}
-    return _match(Evidence(sides[0], sides[1], parts), meta, progress)
-
-
-def _match(evidence: Evidence, meta: dict[str, Any], progress: bool) -> HeadMatch:
-    """Assign heads, then repeat on resamples and under the null; `meta` has the settings."""
-    weights, seed, shapes = meta["weights"], meta["seed"], (evidence.a.shape, evidence.b.shape)
-    bin_of_b = bins_of(shapes[1].n_layers, meta["depth_bins"]).repeat(shapes[1].n_heads)
-    parts = evidence.distances(evidence.whole())
-    distance = _combined(parts, weights)
+    # Assign heads, then repeat on resamples and under the null.
+    evidence = Evidence(sides[0], sides[1], parts)
+    bin_of_b = bins_of(shapes[1].n_layers, bins).repeat(shapes[1].n_heads)
+    apart = evidence.distances(evidence.whole())
+    distance = _combined(apart, weighed)
     partner = _assigned(distance)
-    draws = evidence.resampled(meta["resamples"], seed)
-    draws = track(draws, "resampling", meta["resamples"], disable=not progress, transient=True)
-    again = np.stack([_assigned(_combined(evidence.distances(draw), weights)) for draw in draws])
+    draws = evidence.resampled(resamples, seed)
+    draws = track(draws, "resampling", resamples, disable=not progress, transient=True)
+    again = np.stack([_assigned(_combined(evidence.distances(draw), weighed)) for draw in draws])
     i = np.flatnonzero(partner >= 0)
     j = partner[i]
     own = distance[i, j]
@@ -123,13 +118,15 @@ def _match(evidence: Evidence, meta: dict[str, Any], progress: bool) -> HeadMatc
     pairs |= {"margin": others.min(1) - own, "stability": (again == partner).mean(0)[i]}
     pairs |= {"p": (binned <= own[:, None] + 1e-12).sum(1) / np.isfinite(binned).sum(1)}
     return HeadMatch(
-        pairs=pd.DataFrame(pairs | {name: part[i, j] for name, part in parts.items()}),
+        pairs=pd.DataFrame(pairs | {name: part[i, j] for name, part in apart.items()}),
         distance=distance,
-        p=_p_value(parts, weights, bin_of_b, meta["permutations"], seed, progress),
+        p=_p_value(apart, weighed, bin_of_b, permutations, seed, progress),
         chance=float(np.nanmean(binned, 1).mean()),
         shape_a=(shapes[0].n_layers, shapes[0].n_heads),
         shape_b=(shapes[1].n_layers, shapes[1].n_heads),
         meta=meta,
+        identities=(identify(model_a), identify(model_b)),
+        depth_bins=bins,
     )
 
 

@@ -244,7 +244,7 @@ def _sets(
 def _as_deep(match: HeadMatch, partners: Sequence[Head], controls: Controls) -> list[list[Head]]:
     """Random heads of b, as many in each depth bin as partners."""
     layers, heads = match.shape_b
-    bins = depth_bins(layers, match.meta["depth_bins"])
+    bins = depth_bins(layers, match.depth_bins)
     # With bins in place of layers, matching by layer becomes matching by bin.
     binned = {head: Head(bins[head.layer], head.layer * heads + head.head) for head in every_head(layers, heads)}
     sets = controls.random_like([binned[head] for head in partners], [*binned.values()])

@@ -35,7 +35,7 @@ class HeadMatch:
 
     `distance` covers all heads, by layer, then head. `chance` is the mean distance of head_a to the heads in its partner's
     depth bin. `p` tests the whole matching: see `match_heads`. `shape_a` and `shape_b` are (layers, heads per layer).
-
+    `identities`: the matched models, by whose weights others are told. `depth_bins`: how many there were.
     `meta`: how it was matched.
 
     Example:
@@ -53,12 +53,8 @@ class HeadMatch:
     shape_a: tuple[int, int]
     shape_b: tuple[int, int]
     meta: dict[str, Any]
-
-    @property
-    def identities(self) -> tuple[ModelIdentity, ModelIdentity]:
-        """The matched models, by whose weights others are told."""
-        one, other = self.meta.get("identities", ({}, {}))
-        return ModelIdentity.read(one), ModelIdentity.read(other)
+    identities: tuple[ModelIdentity, ModelIdentity] = (ModelIdentity(""), ModelIdentity(""))
+    depth_bins: int = 1
 
     @property
     def mean_distance(self) -> float:
@@ -90,7 +86,8 @@ class HeadMatch:
     def save(self, folder: str | Path) -> Path:
         """Write `pairs.parquet`, `distance.parquet` and `match.json` (everything else)."""
         distance = pd.DataFrame(self.distance, columns=[str(head) for head in every_head(*self.shape_b)])
-        rest = {name: getattr(self, name) for name in ("p", "chance", "shape_a", "shape_b", "meta")}
+        rest = {name: getattr(self, name) for name in ("p", "chance", "shape_a", "shape_b", "meta", "depth_bins")}
+        rest |= {"identities": [one.record for one in self.identities]}
         return write_tables(folder, {"pairs": self.pairs, "distance": distance}, "match.json", rest)
 
     @classmethod
@@ -98,7 +95,12 @@ class HeadMatch:
         """Read what `save` wrote. FileNotFoundError names a missing file."""
         tables, rest = read_tables(folder, ("pairs", "distance"), "match.json", cls.__name__)
         shapes = {name: tuple(rest.pop(name)) for name in ("shape_a", "shape_b")}
-        return cls(pairs=tables["pairs"], distance=tables["distance"].to_numpy(), **shapes, **rest)
+        earlier = rest.get("meta", {})  # There, earlier files have the identities and the number of bins.
+        one, other = rest.pop("identities", None) or earlier.pop("identities", ({}, {}))
+        bins = rest.pop("depth_bins", None) or earlier.pop("depth_bins", 1)
+        owners = ModelIdentity.read(one), ModelIdentity.read(other)
+        distance = tables["distance"].to_numpy()
+        return cls(tables["pairs"], distance, identities=owners, depth_bins=bins, **shapes, **rest)
 
     def __repr__(self) -> str:
         return (

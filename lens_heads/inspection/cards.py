@@ -31,6 +31,7 @@ from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.ranking.one_pass.token_maps import TokenMap, packaged_maps, token_maps
 from lens_heads.ranking.one_pass.weighing import value_weights
 from lens_heads.runs import checks
+from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import EncodedTrial
@@ -64,7 +65,7 @@ class HeadCards:
     `kind` is one of `THRESHOLDS`, or empty. `promotes`: tokens that the head's mean write on the texts raises most, read by the
     model's own final norm and unembedding. `writes`: the same for the direction that its OV circuit writes most strongly.
 
-    `meta`: the settings.
+    `meta`: the settings. `identity`: the model, by whose weights others are told.
 
     Example:
         >>> cards = lh.describe(model, heads, text="It rained all day.")
@@ -75,6 +76,7 @@ class HeadCards:
     model: str
     frame: pd.DataFrame
     meta: dict[str, Any] = field(default_factory=dict)
+    identity: ModelIdentity = ModelIdentity("")
 
     def of(self, kind: str) -> pd.DataFrame:
         """The heads of one kind, the clearest first. ValueError for a kind that does not exist."""
@@ -149,8 +151,8 @@ def describe(
         row |= {"kv_head": head.head // shape.group, "window": shape.windows[head.layer], "kind": kind_of(own)}
         place = everyone.index(head)
         rows.append(row | own | {"promotes": promoted[place], "writes": written[place]})
-    about = {"block": BLOCK, "copies": COPIES, "thresholds": THRESHOLDS, "identity": identify(model).record}
-    return HeadCards(shape.name, pd.DataFrame(rows), about)
+    about = {"block": BLOCK, "copies": COPIES, "thresholds": THRESHOLDS}
+    return HeadCards(shape.name, pd.DataFrame(rows), about, identify(model))
 
 
 def kind_of(scores: dict[str, float]) -> str:

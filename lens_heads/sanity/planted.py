@@ -62,7 +62,7 @@ class Planted:
     `roles`: every head's part. "copier" looks at the answer and writes it; "writer" looks at the clue and writes the answer,
     which copy scores miss; "suppressor" writes minus half of it; "decoy" looks at the answer and writes nothing; "backup" writes
     only where its "main" head is gone; "reader" looks at the answer only where its "feeder" has left a note; "noise" attends
-    evenly and writes a little at random.
+    evenly and writes a little at random. `ids`: the token of each letter and sign of its prompts.
 
     `seed`: of the weights. `meta`: how it was made.
 
@@ -73,6 +73,7 @@ class Planted:
 
     model: Model
     roles: dict[Head, Role]
+    ids: dict[str, int] = field(repr=False)
     seed: int = 0
     meta: dict[str, Any] = field(default_factory=dict)
 
@@ -102,19 +103,21 @@ class Planted:
         """
         checks.count("n", n)
         checks.whole_number("length", length, 8 + TAG, self.model.cfg.n_ctx - 1)
-        ids = self.meta["ids"]
-        generator, filler = torch.Generator().manual_seed(checks.seed(seed)), torch.tensor([ids[c] for c in FILLER])
+        generator, filler = (
+            torch.Generator().manual_seed(checks.seed(seed)),
+            torch.tensor([self.ids[c] for c in FILLER]),
+        )
         made = []
         for i in range(n):
             clue, answer = CLUES[i % len(CLUES)], ANSWERS[i % len(ANSWERS)]
             tokens = filler[torch.randint(len(filler), (length,), generator=generator)]
-            tokens[0], tokens[-1] = self.model.tokenizer.bos_token_id, ids["?"]
+            tokens[0], tokens[-1] = self.model.tokenizer.bos_token_id, self.ids["?"]
             start = int(torch.randint(1, length - TAG - 6, (1,), generator=generator))
             needle = f"({clue}={answer}){_tag(seed, i)}"
             span = start, start + len(needle)
             if not corrupt:
-                tokens[slice(*span)] = torch.tensor([ids[c] for c in needle])
-            gold = torch.tensor([ids[answer]])
+                tokens[slice(*span)] = torch.tensor([self.ids[c] for c in needle])
+            gold = torch.tensor([self.ids[answer]])
             made.append(EncodedTrial(tokens, span, answer, gold, f"planted-{seed}-{i}"))
         return made
 
@@ -200,7 +203,7 @@ def planted_model(
         tokenizer = byte_tokenizer(folder)
         hf, ids = write_weights(roles, pairs, (layers, heads, kv_heads), post_norm, window, tokenizer, seed)
         model = _bridge(hf, tokenizer, seed)
-    return Planted(model, roles, seed, {"ids": ids, "post_norm": post_norm, "window": window})
+    return Planted(model, roles, ids, seed, {"post_norm": post_norm, "window": window})
 
 
 def _place(

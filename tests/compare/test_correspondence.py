@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -204,14 +205,26 @@ def test_a_saved_match_is_read_back(tmp_path: Path) -> None:
     back = HeadMatch.load(match.save(tmp_path / "match"))
     assert back.pairs.equals(match.pairs)
     np.testing.assert_array_equal(back.distance, match.distance)
-    for name in ("p", "chance", "shape_a", "shape_b", "meta"):
+    for name in ("p", "chance", "shape_a", "shape_b", "meta", "identities", "depth_bins"):
         assert getattr(back, name) == getattr(match, name)
+    assert back.identities[0].weights
     assert back.partner("L0H0") == match.partner("L0H0")
     (tmp_path / "match" / "match.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"match.json is missing\. .* written by HeadMatch\.save"):
         HeadMatch.load(tmp_path / "match")
     assert "12 pairs" in repr(match)
     assert lh.match_heads is match_heads
+
+
+def test_a_match_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """There, the models' identities and the number of bins stand in the meta."""
+    match, _ = copies("llama-gqa")
+    file = match.save(tmp_path / "match") / "match.json"
+    about = json.loads(file.read_text())
+    about["meta"] |= {name: about.pop(name) for name in ("identities", "depth_bins")}
+    file.write_text(json.dumps(about))
+    back = HeadMatch.load(tmp_path / "match")
+    assert (back.identities, back.depth_bins, back.meta) == (match.identities, match.depth_bins, match.meta)
 
 
 @pytest.mark.parametrize(

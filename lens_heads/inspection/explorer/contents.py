@@ -77,8 +77,7 @@ def check_made(
     if reference is not None:
         check_belongs(model, reference)
     if cards is not None:
-        owner = ModelIdentity.read(cards.meta.get("identity"))
-        check_owner(model, "the cards were", owner, "describe this model")
+        check_owner(model, "the cards were", cards.identity, "describe this model")
     if match is not None:
         check_owner(model, "the match was", match.identities[0], "match this model, as the first of both")
 
