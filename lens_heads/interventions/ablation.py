@@ -58,8 +58,15 @@ class Ablation:
             raise ValueError(
                 "kind is an Ablation, which has its own reference and options: omit reference= and options"
             )
-        settings = check_options(given.kind, given.options)
-        _check_reference(given.kind, given.reference, model)
+        settings, needed = check_options(given.kind, given.options), KINDS[given.kind].reference
+        if needed is not None and not isinstance(given.reference, needed):
+            got = "none was given" if given.reference is None else f"got {type(given.reference).__name__}"
+            raise ValueError(f"kind={given.kind!r} needs a reference, {got}: pass reference={_MAKE[needed]}")
+        if given.reference is not None:
+            if needed is None:
+                got = type(given.reference).__name__
+                raise ValueError(f"kind={given.kind!r} takes no reference, got {got}: leave reference= out")
+            check_belongs(model, given.reference, again=False)  # Contexts are entered thousands of times.
         _check_size(given.kind, settings, given.reference, model.W_U.dtype)
         return cls(given.kind, given.reference, settings)
 
@@ -94,7 +101,13 @@ def check_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(
                 f"kind={kind!r} needs {name}=..., e.g. ablate(model, heads, {kind!r}, {name}={_EXAMPLE[name]})"
             )
-        settings[name] = _checked(f"kind={kind!r}, {name}", name, value)
+        what = f"kind={kind!r}, {name}"
+        if name == "span":
+            settings[name] = None if value is None else spans_of(what, value)
+        elif name in WHOLE:
+            settings[name] = checks.whole_number(what, value, WHOLE[name])
+        else:
+            settings[name] = checks.finite(what, value, *BOUNDS.get(name, ()))
     if kind == "emphasise":  # Attention times a negative number is none.
         checks.finite("kind='emphasise', factor", settings["factor"], 0)
     return settings
@@ -121,27 +134,6 @@ def _check_size(kind: str, options: Mapping[str, Any], reference: Any, dtype: to
 
 
 _EXAMPLE = {"factor": "0.5", "span": "trial.needle", "n_chunks": "8"}
-
-
-def _checked(what: str, name: str, value: Any) -> Any:
-    """The value of an option. ValueError naming it for one that it cannot have."""
-    if name == "span":
-        return None if value is None else spans_of(what, value)
-    if name in WHOLE:
-        return checks.whole_number(what, value, WHOLE[name])
-    return checks.finite(what, value, *BOUNDS.get(name, ()))
-
-
-def _check_reference(kind: str, reference: Any, model: Model) -> None:
-    needed = KINDS[kind].reference
-    if needed is None:
-        if reference is not None:
-            raise ValueError(f"kind={kind!r} takes no reference, got {type(reference).__name__}: leave reference= out")
-        return
-    if not isinstance(reference, needed):
-        got = "none was given" if reference is None else f"got {type(reference).__name__}"
-        raise ValueError(f"kind={kind!r} needs a reference, {got}: pass reference={_MAKE[needed]}")
-    check_belongs(model, reference, again=False)  # Contexts are entered thousands of times.
 
 
 def check_belongs(model: Model, reference: Reference, again: bool = True) -> None:

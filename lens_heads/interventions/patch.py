@@ -10,7 +10,7 @@ import torch
 from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
-from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.model.geometry import Model
 from lens_heads.model.support import require
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoding import encode_all
@@ -47,14 +47,11 @@ def patch(
         1.0
     """
     check_positions(positions)
-    require(model, "patch", "writes").check_heads(heads)
-    reference = clean if isinstance(clean, TrialActivations) else _clean_run(model, clean, positions)
-    with ablate(model, heads, kind="patch", reference=reference):
+    shape = require(model, "patch", "writes")
+    shape.check_heads(heads)
+    if not isinstance(clean, TrialActivations):
+        (trial,) = encode_all(clean, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+        run = torch.cat([trial.tokens, trial.answer_tokens[:-1]])
+        clean = run_activations(model, run, trial.id, len(trial) - 1 if positions == "answer" else 0)
+    with ablate(model, heads, kind="patch", reference=clean):
         yield
-
-
-def _clean_run(model: Model, clean: AnyTrial, positions: Positions) -> TrialActivations:
-    shape = head_geometry(model)
-    (trial,) = encode_all(clean, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-    run = torch.cat([trial.tokens, trial.answer_tokens[:-1]])
-    return run_activations(model, run, trial.id, len(trial) - 1 if positions == "answer" else 0)
