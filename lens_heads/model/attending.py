@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
-from jaxtyping import Float
 from torch import Tensor
 
 NAME = "lens_heads"
@@ -16,22 +15,17 @@ NAME = "lens_heads"
 
 
 class Attend(ABC):
-    """A function that computes attention."""
+    """A function that computes attention, called as transformers calls sdpa, whose mask it is given.
+
+    (module, query [batch, head, row, d_head], key [batch, kv_head, key, d_head], value, attention_mask, **options) to the output
+    [batch, row, head, d_head], and None in the place of a pattern.
+    """
 
     alone: ClassVar[bool] = False
     """It reads a cache of its own, and no other cache may be used meanwhile (`check_free`)."""
 
     @abstractmethod
-    def __call__(
-        self,
-        module: Any,
-        query: Float[Tensor, "batch head row d_head"],
-        key: Float[Tensor, "batch kv_head key d_head"],
-        value: Float[Tensor, "batch kv_head key d_head"],
-        attention_mask: Tensor | None,
-        **options: Any,
-    ) -> tuple[Float[Tensor, "batch row head d_head"], None]:
-        """The output. The mask is that of sdpa."""
+    def __call__(self, *given: Any, **options: Any) -> tuple[Tensor, None]: ...
 
 
 _CURRENT: ContextVar[Attend] = ContextVar("attend")
@@ -43,7 +37,7 @@ def attending(function: Attend) -> Iterator[None]:
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
-    AttentionInterface.register(NAME, _attend)
+    AttentionInterface.register(NAME, lambda *given, **options: _CURRENT.get()(*given, **options))
     AttentionMaskInterface.register(NAME, sdpa_mask)
     token = _CURRENT.set(function)
     try:
@@ -60,7 +54,3 @@ def check_free(config: Any, function: Attend | None = None) -> None:
             "the model is inside streaming_cache, whose attention reads that cache alone: leave the block first, or use "
             "prefill, advance or greedy with the block's cache"
         )
-
-
-def _attend(*given: Any, **options: Any) -> tuple[Tensor, None]:
-    return _CURRENT.get()(*given, **options)

@@ -70,7 +70,13 @@ class changing:  # noqa: N801  # Used as a context, like those built on it.
         try:
             for _ in range(TRIES):
                 try:
-                    self._restore()
+                    for undo in reversed(self._undo):
+                        undo()
+                    queue = _open.get(self._model, [])
+                    for ref in [ref for ref in queue if ref() in (None, self)]:
+                        with contextlib.suppress(ValueError):
+                            queue.remove(ref)
+                    self._done = True
                     break
                 except BaseException as error:
                     failed = failed or error
@@ -78,15 +84,6 @@ class changing:  # noqa: N801  # Used as a context, like those built on it.
                 raise failed
         finally:
             failed = None  # It would hold this frame, which holds it.
-
-    def _restore(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        queue = _open.get(self._model, [])
-        for ref in [ref for ref in queue if ref() in (None, self)]:
-            with contextlib.suppress(ValueError):
-                queue.remove(ref)
-        self._done = True
 
     def _starts(self) -> bool:
         """Whether it is this thread's turn: it has the model already, or came first. ValueError if that may never come."""
@@ -136,13 +133,7 @@ def replacing(model: Any, methods: Iterable[tuple[Any, str, Callable[..., Any]]]
     """Inside, each object runs this function as its method of that name; afterwards its own, or its class's, is back."""
     with changing(model) as change:
         for owner, name, function in methods:
-            change.note(partial(_give_back, owner, name, vars(owner).get(name)))
-            vars(owner)[name] = function
+            own = vars(owner)
+            change.note(partial(own.update, {name: own[name]}) if name in own else partial(own.pop, name, None))
+            own[name] = function
         yield
-
-
-def _give_back(owner: Any, name: str, before: Callable[..., Any] | None) -> None:
-    if before is None:
-        vars(owner).pop(name, None)
-    else:
-        vars(owner)[name] = before

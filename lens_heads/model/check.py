@@ -82,16 +82,13 @@ def check_model(
     require_raw_weights(model)
     shape = head_geometry(model)
     tolerance = tolerance_of(model) if tolerance is None else checks.finite("tolerance", tolerance, 0)
-    ids = prompt(model, _length(shape)) if tokens is None else torch.as_tensor(tokens)
+    # Enough tokens to exceed the shortest sliding window or chunk, if that is cheap.
+    window = min((reach for reach in (*shape.windows, *shape.chunks) if reach), default=LENGTH)
+    length = max(64, window + 16 if window <= LONGEST else 64)
+    ids = prompt(model, length) if tokens is None else torch.as_tensor(tokens)
     with evaluating(model):
         found, one = measured(model, ids, tolerance, NEEDS)
         rows = [row for need in NEEDS for row in found[need]]
         if isinstance(one, Run):
             rows = [identities.hooks_fire(one), *rows, *identities.shortcuts(one).values()]
     return CheckReport(shape.name, shape, tuple(rows), architecture(model))
-
-
-def _length(shape: HeadGeometry) -> int:
-    """Enough tokens to exceed the shortest sliding window or chunk, if that is cheap."""
-    window = min((reach for reach in (*shape.windows, *shape.chunks) if reach), default=LENGTH)
-    return max(64, window + 16 if window <= LONGEST else 64)

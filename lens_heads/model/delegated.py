@@ -57,9 +57,10 @@ def _forward(model: Model, layer: int, *args: Any, **kwargs: Any) -> Any:
     pattern = attention.hook_pattern(out[1])
     z = held["z"]
     if pattern is not out[1]:
-        z = _with_pattern(
-            z, out[1], pattern, held["values"] if "values" in held else _split(held["v"], int(model.cfg.d_head))
-        )
+        values = held.get("values")
+        if values is None:
+            values = held["v"].reshape(*held["v"].shape[:2], -1, int(model.cfg.d_head)).transpose(1, 2)
+        z = _with_pattern(z, out[1], pattern, values)
     return (attention.hook_out(attention.o(z)), pattern, *out[2:])
 
 
@@ -86,10 +87,6 @@ def _held_back(model: Model, attention: Any, cache: Any) -> Iterator[dict[str, T
     replaced += [(cache, "update", partial(update, cache.update))] if cache is not None else []
     with replacing(model, replaced):
         yield held
-
-
-def _split(v: Float[Tensor, "batch key width"], d_head: int) -> Float[Tensor, "batch kv_head key d_head"]:
-    return v.reshape(*v.shape[:2], -1, d_head).transpose(1, 2)
 
 
 def _with_pattern(

@@ -15,23 +15,17 @@ def truth(file: Path, name: str) -> bool | None:
     """A field that is true or false; None if the file has none of that name, or is no GGUF file of version 2 or 3."""
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _truth(data, name.encode())
+            magic, version, _, fields = struct.unpack_from("<4sIQQ", data)
+            at = 24
+            for _ in range(fields if magic == b"GGUF" and version in (2, 3) else 0):
+                (length,) = struct.unpack_from("<Q", data, at)
+                found, at = data[at + 8 : at + 8 + length], at + 8 + length
+                (kind,) = struct.unpack_from("<I", data, at)
+                if found == name.encode():
+                    return bool(data[at + 4]) if kind == _BOOL else None
+                at = _after(data, kind, at + 4)
     except (OSError, ValueError, struct.error, KeyError, IndexError):
-        return None
-
-
-def _truth(data: mmap.mmap, name: bytes) -> bool | None:
-    magic, version, _, fields = struct.unpack_from("<4sIQQ", data)
-    if magic != b"GGUF" or version not in (2, 3):
-        return None
-    at = 24
-    for _ in range(fields):
-        (length,) = struct.unpack_from("<Q", data, at)
-        found, at = data[at + 8 : at + 8 + length], at + 8 + length
-        (kind,) = struct.unpack_from("<I", data, at)
-        if found == name:
-            return bool(data[at + 4]) if kind == _BOOL else None
-        at = _after(data, kind, at + 4)
+        pass
     return None
 
 

@@ -63,9 +63,7 @@ class NotedQueries(Attend):
         masks = [pad(mask, (0, length - mask.shape[-1]), value=-torch.inf) for mask in held.masks]
         return (scores + torch.cat(masks, 2)).softmax(-1)
 
-    def note(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
-    ) -> None:
+    def note(self, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> None:
         """Keep what one forward gives a layer's attention."""
         if module.layer_idx not in self._layers:
             self._layers[module.layer_idx] = _Layer(LastRows(self.rows, dim=2))

@@ -69,7 +69,7 @@ def shape_of(name: str, revision: str | None = None, trust_remote_code: bool = F
     Nothing but the configuration is read, and code that the folder brings along runs only with `trust_remote_code`. ValueError
     or OSError for a configuration that cannot be read, or of a model without attention in each layer.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     given = name.lstrip().startswith("{")
     label = "the configuration" if given else name
@@ -79,7 +79,12 @@ def shape_of(name: str, revision: str | None = None, trust_remote_code: bool = F
         raise ValueError(f"revision={revision!r:.60}: {what}, and only hub models have revisions")
     with foreign_code(trust_remote_code, label):
         if given:
-            config: Any = _written_out(name, label)
+            written = parse_json(name, label)
+            if not isinstance(written.get("model_type"), str):
+                raise ValueError(f'{label} has no model_type: add one, such as "model_type": "llama"')
+            with gguf_files.loading(label):
+                config: Any = AutoConfig.for_model(written.pop("model_type"), **written)
+            check_configuration(label, config)
         else:
             config, _ = configuration(name, source, revision, trust_remote_code)
         check_causal(label, config)
@@ -110,19 +115,6 @@ def _shape(name: str, config: Any, model: Any) -> Shape:
         params=sum(each.numel() for each in model.parameters()),
         config=config,
     )
-
-
-def _written_out(text: str, label: str) -> Any:
-    """The configuration that JSON spells out."""
-    from transformers import AutoConfig
-
-    given = parse_json(text, label)
-    if not isinstance(given.get("model_type"), str):
-        raise ValueError(f'{label} has no model_type: add one, such as "model_type": "llama"')
-    with gguf_files.loading(label):
-        config = AutoConfig.for_model(given.pop("model_type"), **given)
-    check_configuration(label, config)
-    return config
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,10 @@ class StreamingCache(Attend):
         self.store.layers = [_Rows() for _ in range(shape.n_layers)]
         self.variants, self.named = None, {}  # As in `Cache`: nothing is known of its rows.
         self.windows, self.group = shape.windows, shape.group
-        self.parts = [_parts(row.tolist(), sink, recent) for row in full]
+        self.parts: list[list[_Part]] = []
+        for row in full:
+            both = _Part(row.nonzero()[:, 0].tolist(), 0, None), _Part((~row).nonzero()[:, 0].tolist(), sink, recent)
+            self.parts.append([part for part in both if part.heads])
 
     def __len__(self) -> int:
         return self.store.layers[0].count
@@ -172,10 +175,3 @@ class StreamingCache(Attend):
             )
             part.forget(end, window)
         return out.transpose(1, 2).contiguous(), None
-
-
-def _parts(full: list[bool], sink: int, recent: int) -> list[_Part]:
-    """The kv heads of a layer that keep everything, and those that do not."""
-    split = [[head for head, whole in enumerate(full) if whole is kept] for kept in (True, False)]
-    both = _Part(split[0], 0, None), _Part(split[1], sink, recent)
-    return [part for part in both if part.heads]

@@ -44,22 +44,17 @@ def devices_of(how: int | str, ray: Any, num_gpus: float) -> list[str]:
     if num_gpus != 1 and (named or not here):
         raise ValueError(f"num_gpus={num_gpus}: workers={how!r} are not given GPUs by their number")
     if named:
-        return _named(str(how))
+        names = [name.strip() for name in str(how).split(",")]
+        wrong = next((name for name in names if name != "cpu" and not _exists(name)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"workers={how!r}: there is no device {wrong!r} here; use a number, 'auto', 'cuda:0,cuda:1' or 'ray://...'"
+            )
+        return names
     number = checks.whole_number("workers", int(how) if isinstance(how, str) else how)
     if here and number * num_gpus > here:
         raise ValueError(f"workers={number}, num_gpus={num_gpus}: there are {here} GPUs here")
     return [mine if here else "cpu"] * number
-
-
-def _named(how: str) -> list[str]:
-    """Devices by name. ValueError for one that is not here."""
-    names = [name.strip() for name in how.split(",")]
-    wrong = next((name for name in names if name != "cpu" and not _exists(name)), None)
-    if wrong is not None:
-        raise ValueError(
-            f"workers={how!r}: there is no device {wrong!r} here; use a number, 'auto', 'cuda:0,cuda:1' or 'ray://...'"
-        )
-    return names
 
 
 def _exists(name: str) -> bool:

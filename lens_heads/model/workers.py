@@ -84,18 +84,12 @@ def shared(function: Call) -> Call:
         with crew.running(function, args, options), in_crew(crew):
             return function(model, *args, **options)
 
-    call.__signature__ = _with_workers(inspect.signature(function))  # type: ignore[attr-defined]  # for `typed` and help()
-    return call  # type: ignore[return-value]  # the same function, with one more keyword
-
-
-def _with_workers(signature: inspect.Signature) -> inspect.Signature:
-    """The signature with the keyword, unless it is among the options that it takes."""
+    signature = inspect.signature(function)
     given = list(signature.parameters.values())
-    if any(each.kind is each.VAR_KEYWORD for each in given):
-        return signature
-    return signature.replace(
-        parameters=[*given, inspect.Parameter("workers", inspect.Parameter.KEYWORD_ONLY, default=None)]
-    )
+    if not any(each.kind is each.VAR_KEYWORD for each in given):  # There, it is among the options.
+        given.append(inspect.Parameter("workers", inspect.Parameter.KEYWORD_ONLY, default=None))
+    call.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]  # for `typed` and help()
+    return call  # type: ignore[return-value]  # the same function, with one more keyword
 
 
 class Crew:

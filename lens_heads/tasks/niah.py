@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 
 from lens_heads.runs import checks
@@ -63,19 +63,16 @@ def niah(
     grid, at = lengths_grid(lengths), depths_grid(depths)
     needles = _needles(folder / "needles.jsonl")
     first = _first_part(folder, len(needles))
-    by_stratum = [
-        (
-            (number, depth),
-            replace(
-                needle,
-                id=f"niah-{number}-len{length}-depth{100 * depth:g}",
-                haystack=haystack,
-                template=BOOK if chat else PLAIN,
-                depth=depth,
-                length=length,
-                chat=chat,
-                meta={"needle": number, "book": book.name},
-            ),
+    trials = [
+        replace(
+            needle,
+            id=f"niah-{number}-len{length}-depth{100 * depth:g}",
+            haystack=haystack,
+            template=BOOK if chat else PLAIN,
+            depth=depth,
+            length=length,
+            chat=chat,
+            meta={"needle": number, "book": book.name},
         )
         for number, needle in enumerate(needles, 1)
         for book in [folder / f"part{number - 1 + first}"]
@@ -83,7 +80,7 @@ def niah(
         for length in grid
         for depth in at
     ]
-    return [trial for _, trial in stratified(by_stratum, n, itemgetter(0), seed)]
+    return stratified(trials, n, attrgetter("group", "depth"), seed)
 
 
 def _needles(file: Path) -> list[Trial]:
