@@ -84,9 +84,8 @@ def support(model: Model, *needs: Need) -> Support:
     Cost: about six forwards of 32 tokens the first time; where rotations depend on the length of a text, also two of a text of
     the length where they change.
     """
-    if is_bridge(
-        model
-    ):  # Before anything is measured: inside a streaming cache nothing would hold, and that would be kept.
+    # Before anything is measured: inside a streaming cache nothing would hold, and that would be kept.
+    if is_bridge(model):
         check_free(model.original_model.config)
     wrapped = inner_module(model)
     stamp, known = _KNOWN.get(wrapped, (None, Support()))
@@ -204,11 +203,8 @@ def unhooked(model: Model) -> Iterator[None]:
 
 
 def _put_back(table: Any, before: Any) -> None:
-    if isinstance(table, list):
-        table[:] = before
-    else:
-        table.clear()
-        table.update(before)
+    table.clear()
+    (table.extend if isinstance(table, list) else table.update)(before)
 
 
 def _key(model: Model, wrapped: Any) -> str:

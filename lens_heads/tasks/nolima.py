@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, product
-from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -120,21 +119,18 @@ def nolima(
     books = [
         (name, at_least(text, max(grid) * (2 if benchmark else 1))) for name, text in texts.items()
     ]  # A window begins within it.
-    by_stratum = [
-        (
-            (entry.id, case.test.id, depth),
-            case.trial(
-                questions,
-                book,
-                kind=LineTrial if benchmark else Trial,
-                id=f"{'-'.join(filter(None, named))}-len{length}-depth{100 * depth:g}",
-                haystack=text,
-                depth=depth,
-                length=length,
-                chat=chosen.chat if chat is None else chat,
-                group=f"nolima {entry.id}-{case.character}",
-                judge=Judge(normalization="verbatim", multiline=True) if benchmark else DEFAULT,
-            ),
+    trials = [
+        case.trial(
+            questions,
+            book,
+            kind=LineTrial if benchmark else Trial,
+            id=f"{'-'.join(filter(None, named))}-len{length}-depth{100 * depth:g}",
+            haystack=text,
+            depth=depth,
+            length=length,
+            chat=chosen.chat if chat is None else chat,
+            group=f"nolima {entry.id}-{case.character}",
+            judge=Judge(normalization="verbatim", multiline=True) if benchmark else DEFAULT,
         )
         for entry, listed in zip(
             asked, [books] * len(asked) if benchmark else ([book] for book in cycle(books)), strict=False
@@ -146,8 +142,8 @@ def nolima(
         for length, depth in product(grid, at)
         if not benchmark or case.character == _drawn(names, at.index(depth))
     ]
-    wanted = min(chosen.n or len(by_stratum), len(by_stratum)) if n is None else n
-    return [trial for _, trial in stratified(by_stratum, wanted, itemgetter(0), seed)]
+    wanted = min(chosen.n or len(trials), len(trials)) if n is None else n
+    return stratified(trials, wanted, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
 
 
 def _drawn(names: tuple[str, ...], number: int) -> str:
