@@ -6,12 +6,14 @@ import json
 import math
 import re
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
 
+import lens_heads as lh
 from lens_heads.studies.claims import published
 from lens_heads.tasks.packaged import entries, packaged
 
@@ -365,3 +367,11 @@ def test_what_a_ranking_costs_and_finds() -> None:
         assert sentence in readme
     best = max(found, key=lambda row: row["cpr_log"])
     assert f"Heads to keep are found by others: `{best['method']}`" in readme
+
+
+def test_every_function_in_the_table_of_questions_exists() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| question | function |")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z_.]+)`", row.split(" | ", 1)[1])]
+    assert len(named) > 40
+    for name in named:
+        assert callable(attrgetter(name)(lh)) or name in ("verdicts", "methods", "sanity"), name

@@ -147,7 +147,7 @@ class AblationCurve(Drawn):
 
     def difference(
         self, one: Condition, other: Condition, metric: str, task: str | None = None, level: float = 0.95
-    ) -> Interval:
+    ) -> Interval[float]:
         """Mean difference one - other with its interval, paired by trial.
 
         A random control that ran on fewer trials than the other condition is compared through no ablation: each one's
@@ -163,7 +163,7 @@ class AblationCurve(Drawn):
 
     def share_lost(
         self, condition: Condition, metric: str = "logprob", task: str | None = None, level: float = 0.95
-    ) -> Interval:
+    ) -> Interval[float]:
         """What share of the needle's benefit an ablation removes: (none - ablated) / (none - without needle).
 
         The benefit is what the needle adds to the metric of the unablated model, so 1 is as bad as no needle. ValueError
@@ -252,7 +252,7 @@ class AblationCurve(Drawn):
 
     def relative_loss(
         self, condition: Condition, metric: str, task: str | None = None, level: float = 0.95
-    ) -> Interval:
+    ) -> Interval[float]:
         """(R0 - Rk) / R0, the share of a score that an ablation removes; the metric is treated as in `dissociation`."""
         none, now = self.pair(Condition.none(), condition, metric, task)
         if metric == "logprob":

@@ -30,7 +30,7 @@ Draws: TypeAlias = pd.DataFrame
 """A metric under one condition: a row per trial, a column per draw of heads (a single one unless the heads are random)."""
 
 
-def mean(draws: Draws, groups: Groups, level: float = 0.95) -> Interval:
+def mean(draws: Draws, groups: Groups, level: float = 0.95) -> Interval[float]:
     """The mean over trials and draws. Draws of right answers are never told better than a single draw of as many trials."""
     values = draws.to_numpy(float)
     if not len(values):
@@ -45,7 +45,7 @@ def mean(draws: Draws, groups: Groups, level: float = 0.95) -> Interval:
     return Interval(found.value, min(low, found.low), max(high, found.high), level)
 
 
-def paired(one: Draws, other: Draws, groups: Groups, level: float = 0.95) -> Interval:
+def paired(one: Draws, other: Draws, groups: Groups, level: float = 0.95) -> Interval[float]:
     """one - other on the same trials; two random conditions are paired draw by draw."""
     a, b = one.to_numpy(float), other.to_numpy(float)
     if not len(a):
@@ -64,7 +64,9 @@ def gaps(one: Draws, other: Draws) -> Float[np.ndarray, "draw trial"]:
     return (a if len(a) == 1 else a[:draws]) - (b if len(b) == 1 else b[:draws])
 
 
-def share_lost(before: Draws, after: Draws, nothing: Draws | None, groups: Groups, level: float = 0.95) -> Interval:
+def share_lost(
+    before: Draws, after: Draws, nothing: Draws | None, groups: Groups, level: float = 0.95
+) -> Interval[float]:
     """(before - after) / (before - nothing) in sums over the same trials; without `nothing`, the worst value is 0."""
     a, b = before.to_numpy(float), after.to_numpy(float)
     if not len(a):

@@ -98,7 +98,7 @@ class FaithfulnessCurve(Drawn):
     def _groups(self, trials: pd.Index) -> Labels:
         return groups_in(self._first, trials, "trial")
 
-    def _ratio(self, above: pd.DataFrame, level: float = 0.95) -> Interval:
+    def _ratio(self, above: pd.DataFrame, level: float = 0.95) -> Interval[float]:
         """Sums of differences of the metric as a share of all heads' less none's, over the same pairs."""
         below = (self._whole - self._empty).loc[above.index]
         sign = math.copysign(1.0, float(below.mean()))
@@ -106,7 +106,7 @@ class FaithfulnessCurve(Drawn):
         whole = torch.from_numpy(sign * below.to_numpy(float))[None].expand_as(values)
         return ratio_interval(values, whole, groups=self._groups(above.index), level=level)
 
-    def faithfulness(self, condition: Condition, level: float = 0.95) -> Interval:
+    def faithfulness(self, condition: Condition, level: float = 0.95) -> Interval[float]:
         """f of one condition with its interval over pairs (and draws). Exactly 0 for no head and 1 for all."""
         return self._ratio(self._gain(condition), level)
 
@@ -166,7 +166,7 @@ class FaithfulnessCurve(Drawn):
             last = k
         return last
 
-    def cpr(self, method: str | None = None, set: str = "top", scale: Scale = "linear") -> Interval:
+    def cpr(self, method: str | None = None, set: str = "top", scale: Scale = "linear") -> Interval[float]:
         """Circuit performance ratio: the area under f over the share of heads, by trapezoids. Higher is better.
 
         On a linear axis as in the benchmark, which integrates from its smallest share to 1 without dividing by the width.
@@ -176,7 +176,7 @@ class FaithfulnessCurve(Drawn):
 
     def cpr_difference(
         self, one: tuple[str, str], other: tuple[str, str], scale: Scale = "linear", level: float = 0.95
-    ) -> Interval:
+    ) -> Interval[float]:
         """The CPR of one method and set, as ("locos", "top"), less that of another, paired by pair."""
         areas = [self._area(*named, scale) for named in (one, other)]
         both = areas[0].index.intersection(areas[1].index)

@@ -220,7 +220,7 @@ def costs_more(
 
 def _beyond_random(
     curve: AblationCurve, lead: Condition, metric: str, task: str
-) -> tuple[Interval, dict[str, RandomRank], str, int]:
+) -> tuple[Interval[float], dict[str, RandomRank], str, int]:
     """The cost beyond the random control that leaves the least of it, the rank among each control's draws, its name and draws."""
     uniform, like = Condition.random(lead.k), Condition.random_like(lead.method, lead.k)
     _check(curve, [Condition.none(), lead, uniform], task)

@@ -41,8 +41,8 @@ class Verdict:
     question: str
     word: str
     because: str
-    cost: Interval = NOTHING
-    share: Interval = NOTHING
+    cost: Interval[float] = NOTHING
+    share: Interval[float] = NOTHING
     ranks: dict[str, RandomRank] = field(default_factory=dict)
     trials: int = 0
     would_tell: int | None = None
@@ -133,7 +133,7 @@ def judged_spared(found: Verdict, upper: float, margin: float = MARGIN) -> Verdi
     return untold(found, found.cost, margin)
 
 
-def untold(verdict: Verdict, found: Interval, at: float) -> Verdict:
+def untold(verdict: Verdict, found: Interval[float], at: float) -> Verdict:
     """Cannot be told, and how many trials, and random sets, would have been needed."""
     if math.isnan(found.half_width):
         return replace(
@@ -142,7 +142,7 @@ def untold(verdict: Verdict, found: Interval, at: float) -> Verdict:
     return replace(verdict, would_tell=n_to_tell(found.value, found.half_width, verdict.trials, at))
 
 
-def nats(found: Interval) -> str:
+def nats(found: Interval[float]) -> str:
     return f"{_said(found, '.2f')} nats"
 
 
@@ -151,12 +151,12 @@ def bound(upper: float) -> str:
     return "" if math.isnan(upper) else f", one-sided bound {upper:.2f}"
 
 
-def benefit(lost: Interval) -> str:
+def benefit(lost: Interval[float]) -> str:
     """The share of the needle's benefit that is lost, if it has an interval."""
     return "" if math.isnan(lost.low) else f", {_said(lost, '.0%')} of the needle's benefit lost"
 
 
-def _said(found: Interval, form: str) -> str:
+def _said(found: Interval[float], form: str) -> str:
     """The number, and its interval where it has one."""
     value, low, high = (format(number, form) for number in found)
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"

@@ -99,7 +99,7 @@ def check_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in {**known, **options}.items():
         if value is REQUIRED or (value is None and known[name] is REQUIRED):
             raise ValueError(
-                f"kind={kind!r} needs {name}=..., e.g. ablate(model, heads, {kind!r}, {name}={_EXAMPLE[name]})"
+                f"kind={kind!r} needs {name}=..., e.g. ablate(model, heads, kind={kind!r}, {name}={_EXAMPLE[name]})"
             )
         what = f"kind={kind!r}, {name}"
         if name == "span":

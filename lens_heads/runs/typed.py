@@ -336,11 +336,13 @@ def _check_meant(name: str, given: Mapping[str, Any], signature: inspect.Signatu
 def _misfit(name: str, signature: inspect.Signature, given: Mapping[str, Any], error: str) -> str:
     """What is wrong with a call that does not fit, and what was meant."""
     parts = {each: one.kind for each, one in signature.parameters.items() if each not in ("self", "cls")}
-    by_keyword = [each for each, kind in parts.items() if kind is inspect.Parameter.KEYWORD_ONLY]
-    known = list(parts)
-    unknown = next((each for each in given if each not in known), None)
+    kinds = inspect.Parameter
+    by_keyword = [each for each, kind in parts.items() if kind is kinds.KEYWORD_ONLY]
+    open_ended = [f"**{each}" for each, kind in parts.items() if kind is kinds.VAR_KEYWORD]
+    known = [each for each, kind in parts.items() if kind is not kinds.VAR_KEYWORD]
+    unknown = None if open_ended else next((each for each in given if each not in known), None)
     takes = f"{name} takes {', '.join(each for each in known if each not in by_keyword)}"
-    takes += f", and by keyword {', '.join(by_keyword)}" if by_keyword else ""
+    takes += f", and by keyword {', '.join([*by_keyword, *open_ended])}" if by_keyword or open_ended else ""
     if unknown is None:
         return f"{name}: {error}: {takes}"
     close = get_close_matches(unknown, known, 1)

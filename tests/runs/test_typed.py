@@ -199,3 +199,10 @@ def test_the_defaults_that_are_shown_are_those_that_are_taken() -> None:
     function(one=4)
     assert taken == [{"one": 3}, {"one": 4}]
     assert defaults_of(Few) == {"one": 1, "two": None}
+
+
+def test_a_call_with_open_options_is_told_what_does_not_fit() -> None:
+    with pytest.raises(
+        TypeError, match=r"ablate: too many positional arguments: ablate takes model, heads, and by keyword "
+    ):
+        lh.ablate(None, ["L0H0"], "scale", factor=0.5)  # type: ignore[misc]

@@ -38,5 +38,5 @@ def training_method(
         return train(material, {**how, **material.loop(name)})
 
     passes = float(fits * EPOCHS * (3 + teacher))
-    said = {"paper": paper, "fails": fails, "label": label, "unit": unit}
+    said: dict[str, Any] = {"paper": paper, "fails": fails, "label": label, "unit": unit}
     return Method(name, "trained", rank, needs, lambda shape, masks, k: passes, halves=True, **said)

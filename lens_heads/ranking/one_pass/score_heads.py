@@ -61,9 +61,9 @@ def score_heads(
 
     Args:
         model: a TransformerBridge or HookedTransformer with raw weights.
-        trials: `Trial`s, or your own `EncodedTrial`s. `DocumentTrial`s are passed on to `score_documents`. Or a probe of
-            `lens_heads.probes`, or several of one kind: it has methods of its own (`scorers.TABLES`), nothing is decoded, and
-            only `methods`, `out` and `progress` apply.
+        trials: `Trial`s, or your own `EncodedTrial`s. `DocumentTrial`s are passed on to `score_documents`. Or a probe, which
+            `lh.repeated_blocks`, `lh.plain_texts`, `lh.context_pairs` and `lh.token_maps` make, or several of one kind: it has
+            methods of its own (`scorers.TABLES`), nothing is decoded, and only `methods`, `out` and `progress` apply.
         methods: names from `scorers.SCORERS`, or your own `Scorer`s; None for all of them.
         teacher_forced: use the gold answer's tokens as the answer steps; no decoding, no gate.
         direction: "raw" (the paper's), "exact" (true linear read-out, norms frozen), or a tuned-lens safetensors file. The

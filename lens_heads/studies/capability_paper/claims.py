@@ -67,7 +67,7 @@ def claims(finding: CapabilityFinding) -> pd.DataFrame:
             if verdict.would_tell:  # Trials and draws of masks narrow an interval only together.
                 draws = math.ceil(plan.mask_draws * verdict.would_tell / verdict.trials)
                 text += f"; about {verdict.would_tell} trials and {draws} draws of masks would tell"
-            found = Found(*value, text=text, verdict=verdict.word, p=verdict.p)
+            found = Found(value.value, value.low, value.high, text=text, verdict=verdict.word, p=verdict.p)
             share = dict(zip(("share", "share_low", "share_high"), verdict.share, strict=True))
             names = {"capability": name, "at_least": plan.at_least}
             about = {"capability": name, "trials": verdict.trials, "would_tell": verdict.would_tell}
@@ -139,7 +139,7 @@ def _spared(finding: CapabilityFinding, at: float) -> Judged:
     yield "", verdict
 
 
-def _told(found: Interval, text: str, trials: int, at: float = 0.0) -> Verdict:
+def _told(found: Interval[float], text: str, trials: int, at: float = 0.0) -> Verdict:
     """Whether a number is above a threshold: its whole interval decides."""
     told = HOLDS if found.low > at else DOES_NOT if found.high < at else UNTOLD
     more = None

@@ -41,7 +41,7 @@ def drops(curve: AblationCurve, conditions: Sequence[Condition], metric: str, ta
     return pd.DataFrame(mean, index=trials)
 
 
-def mean_cost(curve: AblationCurve, places: Places, metrics: Mapping[str, str], level: float = 0.95) -> Interval:
+def mean_cost(curve: AblationCurve, places: Places, metrics: Mapping[str, str], level: float = 0.95) -> Interval[float]:
     """The mean over tasks of what ablation costs, in each task's metric; trials are those of the task, draws those of all.
 
     Right answers are never told better than their score intervals tell them. All NaN without tasks.
@@ -63,19 +63,19 @@ def mean_cost(curve: AblationCurve, places: Places, metrics: Mapping[str, str], 
     return Interval(value, float(low), float(high))
 
 
-def gap(curve: AblationCurve, more: Condition, less: Sequence[Condition], metric: str, task: str) -> Interval:
+def gap(curve: AblationCurve, more: Condition, less: Sequence[Condition], metric: str, task: str) -> Interval[float]:
     """What heads cost beyond the mean of other sets, paired by trial, over draws of masks and trials."""
     a, b = drops(curve, [more], metric, task), drops(curve, less, metric, task)
     trials, draws = a.index.intersection(b.index), min(len(a.columns), len(b.columns))
     return over_trials(curve, a.loc[trials].iloc[:, :draws] - b.loc[trials].iloc[:, :draws], task)
 
 
-def over_trials(curve: AblationCurve, costs: pd.DataFrame, task: str) -> Interval:
+def over_trials(curve: AblationCurve, costs: pd.DataFrame, task: str) -> Interval[float]:
     """The mean of a table of trials by draws of masks, with an interval for the luck of both."""
     return crossed_interval(_tensor(costs), groups=curve.groups(costs.index, task))
 
 
-def within_heads(curve: AblationCurve, here: Condition, metric: str, task: str) -> Interval:
+def within_heads(curve: AblationCurve, here: Condition, metric: str, task: str) -> Interval[float]:
     """The damage given these heads: averaged over the draws of masks, over trials alone, because more trials narrow only this."""
     return over_trials(curve, drops(curve, [here], metric, task).mean(axis=1).to_frame(), task)
 
@@ -98,7 +98,7 @@ def above_chance(right: Sequence[float], chance: float) -> bool:
     return bool(binomtest(round(sum(right)), len(right), chance, alternative="greater").pvalue < 0.025)
 
 
-def lost(curve: AblationCurve, here: Condition, right: str, task: str, chance: float) -> Interval:
+def lost(curve: AblationCurve, here: Condition, right: str, task: str, chance: float) -> Interval[float]:
     """The share of right answers above chance that is lost: all NaN unless there are any above chance.
 
     Never narrower than Wilson's interval on as many trials as were right.
@@ -112,7 +112,7 @@ def lost(curve: AblationCurve, here: Condition, right: str, task: str, chance: f
     return Interval(value, float(np.minimum(low, least)), float(np.maximum(high, most)))
 
 
-def columns(name: str, found: Interval) -> dict[str, float]:
+def columns(name: str, found: Interval[float]) -> dict[str, float]:
     """An interval as three columns of a table."""
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 

@@ -103,7 +103,7 @@ def claims_of_pair(
     return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
 
 
-def answers(right: Interval) -> bool:
+def answers(right: Interval[float]) -> bool:
     """Whether a model answers enough of the trials, without ablation, for anything to be lost."""
     return right.low > published(__name__)["answered"]
 
@@ -123,7 +123,7 @@ def _correlation(one: Correlation, claim: Mapping[str, Any]) -> Found:
 
 
 def _judged(
-    claim: Mapping[str, Any], plan: Preset, measured: tuple[Interval, int, float], possible: bool
+    claim: Mapping[str, Any], plan: Preset, measured: tuple[Interval[float], int, float], possible: bool
 ) -> dict[str, Any]:
     """A claim on one model, judged by its rule; where the interval cannot tell, the number of trials that would have told.
 
@@ -138,7 +138,7 @@ def _judged(
         # Trials and random sets narrow an interval only together: so many times the sets of a claim that has some.
         times = math.ceil(more / n * getattr(plan, claim["draws"])) if "draws" in claim else 0
         text += f"; about {more} trials{f' and {times} random sets' if times else ''} would tell"
-    return Found(*found, text, verdict, p).row(claim, **_words(claim, plan)) | {
+    return Found(found.value, found.low, found.high, text, verdict, p).row(claim, **_words(claim, plan)) | {
         "metric": claim["metric"],
         "k": claim["k"].format(**plan.words()),
         "n": f"{n} trials",
@@ -151,7 +151,9 @@ def _words(claim: Mapping[str, Any], plan: Preset) -> dict[str, Any]:
     return {**plan.words(), **numbers, "answered": published(__name__)["answered"]}
 
 
-def _row(frame: pd.DataFrame, value: str, more: Sequence[str], **wanted: Any) -> tuple[Interval, tuple[Any, ...]]:
+def _row(
+    frame: pd.DataFrame, value: str, more: Sequence[str], **wanted: Any
+) -> tuple[Interval[float], tuple[Any, ...]]:
     """The number in the only row with these values and its bounds, and the values of further columns (0 without a row)."""
     rows = frame.loc[(frame[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     if rows.empty:

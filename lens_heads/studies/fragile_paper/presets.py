@@ -36,7 +36,7 @@ class Preset:
     its trials end, not before these, at a half-width of `precision` nats, at `max_trials`, or with the trials. Beside
     log-probability, `right` is measured. `generate` decodes `max_new_tokens` and judges the text. Recovery takes
     `recovery_trials` trials per task: with `flipped` those of them that ablation turns from right to wrong; with `fair`,
-    controls are also ablated themselves. `control` names a negative control (`lens_heads.controls`) in which no claim may
+    controls are also ablated themselves. `control` names a negative control (`lens_heads.sanity`) in which no claim may
     hold.
 
     Raises ValueError for a `headline_k`, `lead`, `right` or `control` that the other settings do not provide.

@@ -94,7 +94,7 @@ SUBJECTS = {
 class Gap:
     """What related tasks' heads cost beyond unrelated ones', in the metric's unit, with a one-sided p over their orders."""
 
-    gap: Interval
+    gap: Interval[float]
     p: float
     items: int
 

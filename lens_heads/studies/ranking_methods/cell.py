@@ -226,7 +226,7 @@ class Cell:
         parts = [weight * self.damage(method, k) for k, weight in zip(self.ks, weights, strict=True)]
         return sum(parts[1:], parts[0]).dropna()
 
-    def interval(self, values: pd.DataFrame, level: float = 0.95, other: bool = False) -> Interval:
+    def interval(self, values: pd.DataFrame, level: float = 0.95, other: bool = False) -> Interval[float]:
         """The mean with its interval over trials and draws."""
         groups = (self.other if other else self.curve).groups(values.index)
         return crossed_interval(torch.from_numpy(values.to_numpy(float).T.copy()), groups=groups, level=level)
@@ -238,7 +238,7 @@ class Cell:
             return float(self.area(method).to_numpy().mean())
         return math.nan if self.kept is None else self.kept.cpr(*_named(method), "log").value
 
-    def beyond(self, method: str, against: str, level: float = 0.95, by: By = "damage") -> Interval:
+    def beyond(self, method: str, against: str, level: float = 0.95, by: By = "damage") -> Interval[float]:
         """What one method is better by than another (see `goodness`), paired by trial; NaN for faithfulness without pairs."""
         check_by(by)
         if by == "faithfulness":
@@ -259,7 +259,7 @@ class Cell:
             return "greedy"
         return max(self.methods, key=lambda method: float(self.damage(method).to_numpy().mean()))
 
-    def share(self, method: str, level: float = 0.95) -> Interval:
+    def share(self, method: str, level: float = 0.95) -> Interval[float]:
         """The damage at k as a share of the best known; NaN where that is not surely above zero."""
         one, best = self.damage(method), self.damage(self.best)
         both = one.index.intersection(best.index)
