@@ -370,7 +370,9 @@ def test_what_a_ranking_costs_and_finds() -> None:
 
 
 def test_every_function_in_the_table_of_questions_exists() -> None:
-    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| question | function |")[2].partition("\n\n")[0]
+    table = (
+        (ROOT / "README.md").read_text(encoding="utf-8").partition("| question | function |")[2].partition("\n\n")[0]
+    )
     named = [name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z_.]+)`", row.split(" | ", 1)[1])]
     assert len(named) > 40
     for name in named:

@@ -13,7 +13,7 @@ from lens_heads.interventions.kinds import KINDS, REQUIRED
 from lens_heads.interventions.spans import check_number, spans_of
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_owner
-from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest, tensor_digest
 
@@ -52,7 +52,8 @@ class Ablation:
         reference: Reference | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Ablation:
-        """A checked ablation of this model, with all options set. Raises ValueError as `ablate` does."""
+        """A checked ablation of this model, with all options set. Raises ValueError and TypeError as `ablate` does."""
+        is_bridge(model)  # TypeError for anything but a TransformerLens model.
         given = kind if isinstance(kind, Ablation) else cls(kind, reference, options or {})
         if given is kind and (reference is not None or options):
             raise ValueError(

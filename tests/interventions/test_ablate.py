@@ -474,3 +474,12 @@ def test_a_second_bridge_over_the_same_model_is_ablated_too() -> None:
     with lh.ablate(second, [planted.COPIER, planted.WRITER], kind="zero"):
         after = lh.evaluate(second, trials, generate=False, progress=False).mean("logprob")
     assert after < before - 1
+
+
+def test_a_model_of_another_library_is_refused_with_the_remedy(gqa: Any) -> None:
+    for wrong in (gqa.original_model, gqa.tokenizer, "gpt2"):
+        said = "is not a TransformerLens model: load it with lens_heads.load_model"
+        with pytest.raises(TypeError, match=said), lh.ablate(wrong, ["L0H0"], kind="zero"):
+            pass
+        with pytest.raises(TypeError, match="is not a TransformerLens model"):
+            lh.knockout_heads(wrong, ["The"])

@@ -83,9 +83,9 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe 
             raise TypeError(f"{found!r:.60} is a bare function: wrap it as lh.Scorer({called!r}, {called})")
         if not isinstance(found, Scorer):
             known = {_words(name): name for name in every}
-            close = difflib.get_close_matches(_words(str(method).lower()), known, n=1, cutoff=0.4)
+            close = difflib.get_close_matches(_words(str(method).lower()), known, n=1)
             hint = f"did you mean {known[close[0]]!r}? " if close else ""
-            raise ValueError(f"unknown method {method!r}: {hint}the methods are {', '.join(table)}")
+            raise ValueError(f"unknown method {method!r}: {hint}the methods are {', '.join(table)}; lh.rank has others")
         if found.probe != probe and (probe, found.probe) != ("repeated", "text"):
             raise ValueError(
                 f"{found.name} reads {READS[found.probe]}, but was given {READS[probe]}: "
