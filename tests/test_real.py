@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -214,8 +215,20 @@ def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pyt
         "curve_trials": 3,
         "seeds": 1,
     }
-    small = presets._demo(
-        4, 3, 2, 240, ks=(1, 5), ablated=("locos", "attention_spatial"), calibrate=2, controls=("random",), **sizes
+    small = replace(
+        presets.PRESETS["demo-quick"],
+        select=("packaged", {"split": "select", "n": 4, "context_length": 240, "seed": 0}),
+        test=("packaged", {"split": "test", "n": 3, "context_length": 240, "seed": 1}),
+        spared={
+            "parametric": ("parametric", {"n": 2}),
+            "arithmetic": ("arithmetic", {"n": 2, "digits": 1, "split": "test"}),
+        },
+        ks=(1, 5),
+        max_trials=3,
+        ablated=("locos", "attention_spatial"),
+        calibrate=2,
+        controls=("random",),
+        **sizes,
     )
     monkeypatch.setitem(presets.PRESETS, "demo-quick", small)
     monkeypatch.setattr(runner, "load_model", real_model)

@@ -60,7 +60,7 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("a lag that overflows", lambda: lh.ranking.hardkuma(M(), TWO, sink=1, recent=4, lag=1e6, steps=2, **Q), "lag than 1e+06"),
     ("passkeys of one length", lambda: lh.ranking.passkeys(M(), n=1, lengths=400), "lengths=400: must be a tuple of 2"),  # type: ignore[arg-type]
     ("passkeys without end", lambda: lh.ranking.passkeys(M(), n=1, lengths=(10**8, 10**8)), "lengths=100000000"),
-    ("rankings in a list", lambda: lh.streaming(M(), TWO, [scores()], **Q), "must be a dictionary of HeadScores by name"),  # type: ignore[arg-type]
+    ("rankings that are a number", lambda: lh.streaming(M(), TWO, 3, **Q), "rankings=3: must be a dictionary"),  # type: ignore[arg-type]
     ("a ranking of none", lambda: lh.streaming(M(), TWO, {"r": None}, **Q), "rankings={'r': None}"),  # type: ignore[dict-item]
     ("one share", lambda: lh.streaming(M(), TWO, {"r": scores()}, shares=0.5, **Q), "shares=0.5: must be a list of numbers"),  # type: ignore[arg-type]
     ("a cache of nothing", lambda: inside(streaming_cache(M(), [], sink=4, recent=0)), "recent=0: must be a positive integer"),
@@ -78,7 +78,7 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("layers without end", lambda: lh.planted_model(layers=10**6), "layers=1000000: must be an integer from 1 to 128"),
     ("draws without end", lambda: lh.Controls("random", 10**9), "draws=1000000000: must be an integer"),
     ("a measure of none", lambda: lh.knockout_heads(M(), TWO, measure=lambda a, b: None, **Q), "the measure gave None for L0H0"),  # type: ignore[arg-type,return-value]
-    ("no rankings", lambda: lh.faithfulness(M(), PAIRS, None, **Q), "rankings=None: must be a HeadScores, several"),
+    ("no rankings", lambda: lh.faithfulness(M(), PAIRS, None, **Q), "rankings=None: must be a dictionary of HeadScores by name"),
     ("a component z", lambda: trace_circuit(M(), PAIRS, components=("z",), **Q), "components='z': use 'q', 'k', 'v'"),  # type: ignore[arg-type]
     ("a component without a name", lambda: trace_circuit(M(), PAIRS, components=("",), **Q), "components='': use"),  # type: ignore[arg-type]
     ("a checkpoint called head", lambda: compare.checkpoint_series({"a": scores(), "head": scores(1)}, k=2), "checkpoint 'head'"),
