@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -116,34 +117,27 @@ def nolima(
     at = depths_grid(depths if depths is not None else chosen.depths)
     entries, texts = _read(source, questions, needle_set)
     asked = _asked(entries, questions, warn=source is not None)
-    books = [
-        (name, at_least(text, max(grid) * (2 if benchmark else 1))) for name, text in texts.items()
-    ]  # A window begins within it.
-    trials = [
-        case.trial(
-            questions,
-            book,
-            kind=LineTrial if benchmark else Trial,
-            id=f"{'-'.join(filter(None, named))}-len{length}-depth{100 * depth:g}",
-            haystack=text,
-            depth=depth,
-            length=length,
-            chat=chosen.chat if chat is None else chat,
-            group=f"nolima {entry.id}-{case.character}",
-            judge=Judge(normalization="verbatim", multiline=True) if benchmark else DEFAULT,
-        )
-        for entry, listed in zip(
-            asked, [books] * len(asked) if benchmark else ([book] for book in cycle(books)), strict=False
-        )
-        for names in [_characters(entry, characters, chosen.characters)]
-        for case in cases(entry, names)
-        for book, text in listed
-        for named in [(entry.id, case.test.id, questions, case.character, book if benchmark else "")]
-        for length, depth in product(grid, at)
-        if not benchmark or case.character == _drawn(names, at.index(depth))
-    ]
+    # A window begins within a book, so that the benchmark's have to be twice as long as the prompt.
+    books = [(name, at_least(text, max(grid) * (2 if benchmark else 1))) for name, text in texts.items()]
+    about: dict[str, Any] = {"kind": Trial, "chat": chosen.chat if chat is None else chat, "judge": DEFAULT}
+    if benchmark:
+        about |= {"kind": LineTrial, "judge": Judge(normalization="verbatim", multiline=True)}
+    trials: list[Trial] = []
+    strata: dict[str, tuple[str, str, float]] = {}
+    for number, entry in enumerate(asked):
+        names = _characters(entry, characters, chosen.characters)
+        listed = books if benchmark else [books[number % len(books)]]
+        for case, (book, text), length, depth in product(cases(entry, names), listed, grid, at):
+            if benchmark and case.character != _drawn(names, at.index(depth)):
+                continue
+            named = filter(None, (entry.id, case.test.id, questions, case.character, book if benchmark else ""))
+            id, group = f"{'-'.join(named)}-len{length}-depth{100 * depth:g}", f"nolima {entry.id}-{case.character}"
+            trials.append(
+                case.trial(questions, book, id=id, haystack=text, depth=depth, length=length, group=group, **about)
+            )
+            strata[id] = entry.id, case.test.id, depth
     wanted = min(chosen.n or len(trials), len(trials)) if n is None else n
-    return stratified(trials, wanted, lambda trial: (trial.meta["entry"], trial.meta["test"], trial.depth), seed)
+    return stratified(trials, wanted, lambda trial: strata[trial.id], seed)
 
 
 def _drawn(names: tuple[str, ...], number: int) -> str:
