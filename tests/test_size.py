@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-MOST_WORDS, MOST_BEFORE_PYTHON, MOST_LINES = 3_006, 276, 40_489
-"""Of the README outside code, of it before its first Python, and of the package outside docstrings, whose examples are tests.
-The aims are 600, 150 and far fewer."""
+MOST_WORDS, MOST_BEFORE_PYTHON = 3_000, 200
+"""Of the README: words outside code, and all words before its first Python, code included. The aims are 600 and 150."""
+MOST_CODE, MOST_LINES = 40_500, 49_600
+"""Of the package: lines outside docstrings, whose examples are tests, and all lines. The aim is far fewer."""
 
 
 def words(text: str) -> int:
@@ -19,7 +20,7 @@ def words(text: str) -> int:
 def test_the_readme_does_not_grow() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert words(readme) <= MOST_WORDS
-    assert words(readme.partition("```python")[0]) <= MOST_BEFORE_PYTHON
+    assert len(readme.partition("```python")[0].split()) <= MOST_BEFORE_PYTHON
 
 
 def code_lines(source: str) -> int:
@@ -34,9 +35,11 @@ def code_lines(source: str) -> int:
 
 
 def test_the_package_does_not_grow() -> None:
-    lines = sum(code_lines(file.read_text(encoding="utf-8")) for file in (ROOT / "lens_heads").rglob("*.py"))
-    assert lines <= MOST_LINES
-    assert MOST_LINES - lines < 100, f"the bound is loose: lower it to {lines}"
+    sources = [file.read_text(encoding="utf-8") for file in (ROOT / "lens_heads").rglob("*.py")]
+    code, every = sum(map(code_lines, sources)), sum(len(source.splitlines()) for source in sources)
+    for found, most in ((code, MOST_CODE), (every, MOST_LINES)):
+        assert found <= most
+        assert most - found < 100, f"the bound is loose: lower it to {found}"
 
 
 def test_lines_are_counted_outside_docstrings() -> None:
