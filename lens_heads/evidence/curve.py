@@ -112,6 +112,9 @@ def ablation_curve(
     main, tasks = _named_tasks(trials, specificity or {})
     default = default_controls(tasks[main], verdict is not None)
     controls = Controls.given(default if controls is None else controls, default, (*CONTROLS, NO_NEEDLE))
+    if verdict is not None and "random" not in controls.names:
+        named = ", ".join(controls.names) or "none"
+        raise ValueError(f"controls: {named}: a verdict needs random heads: leave controls= out, or add 'random'")
     check_scores_of(model, chosen)
     check_ranks(chosen, sizes)
     options["reference"] = _reference(model, kind, options.get("reference"), chosen, options.get("progress", True))
@@ -140,11 +143,9 @@ def ablation_curve(
     }
     meta |= {"selecting": True} if selecting else {}
     curve = _until(precision, grid, planned, meta)
-    if verdict is not None:
-        curve = replace(curve, verdicts=tuple(judge(curve, k=verdict)))
     if grid.folder is not None:
         curve.save(grid.folder.path)
-    return curve
+    return curve if verdict is None else replace(curve, verdicts=tuple(judge(curve, k=verdict)))
 
 
 def default_controls(trials: Sequence[AnyTrial], judged: bool) -> Controls:

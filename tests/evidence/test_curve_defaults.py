@@ -75,3 +75,22 @@ def test_trials_that_select_give_no_verdict(model: Any, scores: lh.HeadScores) -
     for wrong in (0, True, 10**6):
         with pytest.raises((ValueError, TypeError), match="verdict="):
             lh.ablation_curve(model, evaluated(2), scores, ks=1, verdict=wrong, **QUIET)
+
+
+def test_a_verdict_without_random_heads_is_refused_before_anything_runs(model: Any, scores: lh.HeadScores) -> None:
+    for controls in ((), ("bottom",)):
+        with pytest.raises(ValueError, match="a verdict needs random heads: leave controls= out, or add 'random'"):
+            lh.ablation_curve(model, evaluated(), scores, ks=1, verdict=1, controls=controls, **QUIET)
+
+
+def test_a_curve_is_stored_before_it_is_judged(
+    model: Any, scores: lh.HeadScores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: Any, **options: Any) -> None:
+        raise RuntimeError("no verdict")
+
+    monkeypatch.setattr("lens_heads.evidence.curve.judge", fails)
+    few = lh.Controls("random", draws=2)
+    with pytest.raises(RuntimeError, match="no verdict"):
+        lh.ablation_curve(model, evaluated(2), scores, ks=1, verdict=1, controls=few, out=tmp_path / "run", **QUIET)
+    assert lh.AblationCurve.load(tmp_path / "run").rankings == ["locos"]
