@@ -31,9 +31,9 @@ class Overlap:
     fraction of a's heads that b also selects. `expected_*` are exact means under the plain null, and `p_value` is the
     probability of an overlap at least this large. `layer_matched_*` are the same under the layer-matched null.
 
-    `method_a`, `method_b`: the names of the two. `share_of_b`: as `share_of_a`. `expected_overlap` and `expected_jaccard` are
-    the
-    `expected_*`; `layer_matched_overlap`, `layer_matched_jaccard` and `layer_matched_p_value` the `layer_matched_*`.
+    `method_a`, `method_b`: the names of the two. `share_of_b`: the fraction of b's heads that a also selects. Means are
+    `expected_overlap`, `expected_jaccard`, `layer_matched_overlap` and `layer_matched_jaccard`; `layer_matched_p_value` is
+    `p_value` under the layer-matched null.
 
     Example:
         >>> lh.compare.overlap(scores, scores, k=2).p_value < 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -15,6 +16,11 @@ AnyRankings: TypeAlias = Mapping[str, HeadScores] | Iterable[HeadScores] | HeadS
 
 class Rankings(dict[str, HeadScores]):
     """Rankings by name; a notebook shows the best heads of each."""
+
+    def __missing__(self, name: Any) -> HeadScores:
+        close = difflib.get_close_matches(str(name), self, 1)
+        meant = f": did you mean {close[0]!r}?" if close else "."
+        raise KeyError(f"there is no ranking {name!r}{meant} There are {', '.join(self) or 'none'}")
 
     @property
     def frame(self) -> pd.DataFrame:

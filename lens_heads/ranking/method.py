@@ -11,6 +11,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.styles import Marker
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.runs.typed import typed_fields
 
 Rank: TypeAlias = Callable[[Material], HeadScores]
 Needs = Literal["", "needle", "pairs", "pairs and others"]
@@ -58,6 +59,7 @@ class Method:
             raise ValueError(f"method name {self.name!r}: must be a non-empty string")
         if not callable(self.rank):
             raise TypeError(f"method {self.name}: {self.rank!r} must be a function of Material")
+        typed_fields(self)
         object.__setattr__(self, "label", self.label or self.name.replace("_", " "))
 
     def missing(self, material: Material) -> str:

@@ -41,7 +41,7 @@ def rank(
     teacher_forced: bool = True,
     seed: int = 0,
     **run: Unpack[RunOptions],
-) -> dict[str, HeadScores]:
+) -> Rankings:
     """Rank all heads by each of the methods, from the same trials.
 
     Args:
@@ -134,12 +134,10 @@ def ranked(method: Method, material: Material) -> HeadScores:
     return replace(found, method=method.name)
 
 
-def _by_one_pass(
-    material: Material, scorers: list[Scorer], teacher_forced: bool, options: Run
-) -> dict[str, HeadScores]:
+def _by_one_pass(material: Material, scorers: list[Scorer], teacher_forced: bool, options: Run) -> Rankings:
     """All scorers of needles, from one pass."""
     if not scorers:
-        return {}
+        return Rankings()
     how: dict[str, Any] = {**material.loop("one_pass"), "batch_size": options.batch_size}
     how |= {} if teacher_forced else {"max_new_tokens": options.max_new_tokens}
     return score_heads(material.model, material.needled, scorers, teacher_forced=teacher_forced, **how)

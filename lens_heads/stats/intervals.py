@@ -52,6 +52,9 @@ class Interval(_Estimate[T]):
         found.level = level
         return found
 
+    def _replace(self, **changed: Any) -> Interval[T]:
+        return Interval(**{**self._asdict(), "level": self.level, **changed})
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Interval, (*self, self.level)
 

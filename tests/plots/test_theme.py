@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import lens_heads as lh
 from lens_heads import plots
 from lens_heads.evidence.curve_results import AblationCurve
@@ -78,3 +80,9 @@ def test_methods_of_one_figure_without_a_look_of_their_own_differ() -> None:
     assert styles["locos"] == plots.STYLES["locos"]
     assert styles["f"] == plots.method_style("f")  # More methods than colours: its own, again.
     assert styles["a"] == plots.method_style("a")
+
+
+def test_what_a_method_says_of_itself_is_held_to_its_kind() -> None:
+    for field, wrong in (("marker", "red"), ("label", 3), ("unit", None)):
+        with pytest.raises(TypeError, match=f"{field}="):
+            lh.Method("mine", "own", lambda material: material, **{field: wrong})  # type: ignore[arg-type]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -340,3 +342,14 @@ def test_what_is_no_sample_is_refused(case: Any) -> None:
     call, message = case
     with pytest.raises(ValueError, match=message):
         call(normal(3, 8))
+
+
+def test_an_interval_keeps_its_level() -> None:
+    one = Interval(1.0, 0.0, 2.0, 0.9)
+    kept = [pickle.loads(pickle.dumps(one)), copy.deepcopy(one), one._replace(value=1.0), one.within(-5, 5)]
+    assert all((each, each.level) == (one, 0.9) for each in kept)
+    assert one._replace(low=0.5) == (1.0, 0.5, 2.0)
+    assert one._replace(level=0.8).level == 0.8
+    value, low, high = one
+    assert (value, low, high) == (1.0, 0.0, 2.0)
+    assert stats.mean_interval(normal(9), level=0.8).level == 0.8

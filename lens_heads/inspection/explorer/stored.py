@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lens_heads.inspection.explorer.contents import AblationCurveLike, AnyRankings, best_heads, check_made, contents
+from lens_heads.heads.named import AnyRankings
+from lens_heads.inspection.explorer.contents import AblationCurveLike, best_heads, check_made, contents
 from lens_heads.inspection.explorer.recorded import record
 from lens_heads.inspection.look import look
 from lens_heads.inspection.look_results import Look

@@ -189,16 +189,16 @@ def rank_by_duo(material: Material, how: dict[str, Any]) -> HeadScores:
     return to_query_heads(found.scores, head_geometry(material.model).group)
 
 
-add_style("duo", "DuoAttention", "gate")
+_SHOWN = {"label": "DuoAttention", "unit": "gate"}
+add_style("duo", **_SHOWN)
 METHODS = (
     training_method(
         "duo_gate",
         rank_by_duo,
         2,
         teacher=1,
-        label="DuoAttention",
-        unit="gate",
         paper="DuoAttention, arXiv 2410.10819",
         fails="asks which heads need the far context, whatever they do with it",
+        **_SHOWN,
     ),
 )

@@ -71,7 +71,7 @@ def score_trials(
     scorers: Sequence[Scorer],
     options: Run,
     settings: dict[str, Any],
-) -> dict[str, HeadScores]:
+) -> Rankings:
     """The scores that `work` gives for the encoded trials, stacked per method, with every trial's outcome in the meta.
 
     With a run folder, results are stored there under `settings`, and the scores saved. ValueError if no trial counts, or for

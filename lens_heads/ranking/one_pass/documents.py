@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.named import Rankings
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, require_raw_weights
 from lens_heads.model.hooks import recording
@@ -43,7 +43,7 @@ def score_documents(
     frame: str | None = None,
     chunk: int = CHUNK,
     **run: Unpack[LoopOptions],
-) -> dict[str, HeadScores]:
+) -> Rankings:
     """Score every head by where it looks from a query over documents, with two short passes per trial for all methods.
 
     Args:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.named import Rankings
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, head_geometry, output_weights, require_raw_weights
 from lens_heads.model.hooks import recording
@@ -25,7 +25,7 @@ from lens_heads.trials.context_pairs import ContextPair, PairProbe
 from lens_heads.trials.encoding import check_unique
 
 
-def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options: Run) -> dict[str, HeadScores]:
+def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options: Run) -> Rankings:
     """`score_heads` for pairs, which it documents."""
     require_raw_weights(model)
     shape, scorers = require(model, "scoring pairs", "writes"), resolve(methods, "pair")

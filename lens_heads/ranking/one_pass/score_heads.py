@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
 from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.named import Rankings
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK
@@ -56,7 +57,7 @@ def score_heads(
     null_spans: int = 0,
     chunk: int = CHUNK,
     **run: Unpack[RunOptions],
-) -> dict[str, HeadScores]:
+) -> Rankings:
     """Score every head by every method, with one pass per trial for all methods.
 
     Args:
@@ -120,7 +121,7 @@ def _of_another_kind(
     methods: Iterable[str | Scorer] | str | Scorer | None,
     chunk: int,
     run: RunOptions,
-) -> dict[str, HeadScores]:
+) -> Rankings:
     """Scores of document trials or probes, which have a pass of their own. ValueError for a mixture."""
     if kinds.isdisjoint(_PASSES):
         loop: LoopOptions = {name: run[name] for name in LoopOptions.__annotations__ if name in run}  # type: ignore[assignment]

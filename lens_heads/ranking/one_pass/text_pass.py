@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.named import Rankings
 from lens_heads.model.forward import Cache, prefill
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import hooked
@@ -35,7 +35,7 @@ ROWS = 64
 
 def score_texts(
     model: Model, probes: Sequence[TextProbe | RepeatedProbe], methods: Any, options: Run, chunk: int = ROWS
-) -> dict[str, HeadScores]:
+) -> Rankings:
     """`score_heads` for texts, which it documents. Repeated probes and texts are not mixed: their scores mean other things."""
     kinds = {type(probe) for probe in probes}
     if len(kinds) > 1:

@@ -10,7 +10,7 @@ from einops import repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.named import Rankings
 from lens_heads.model.geometry import Model, head_geometry, output_weights, require_raw_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
@@ -26,7 +26,7 @@ from lens_heads.runs.options import Run
 from lens_heads.trials.encoding import check_unique
 
 
-def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, options: Run) -> dict[str, HeadScores]:
+def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, options: Run) -> Rankings:
     """`score_heads` for weights, which it documents."""
     require_raw_weights(model)
     shape, scorers = require(model, "scoring weights", "writes"), resolve(methods, "weights")
