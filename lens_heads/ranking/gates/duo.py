@@ -189,7 +189,7 @@ def rank_by_duo(material: Material, how: dict[str, Any]) -> HeadScores:
     return to_query_heads(found.scores, head_geometry(material.model).group)
 
 
-_SHOWN = {"label": "DuoAttention", "unit": "gate"}
+_SHOWN: dict[str, Any] = {"label": "DuoAttention", "unit": "gate"}
 add_style("duo", **_SHOWN)
 METHODS = (
     training_method(

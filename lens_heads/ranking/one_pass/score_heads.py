@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, Unpack
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.named import Rankings
-from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
@@ -37,7 +36,7 @@ from lens_heads.trials.texts import TextProbe
 from lens_heads.trials.trial import AnyTrial
 
 AnyProbe: TypeAlias = RepeatedProbe | TextProbe | PairProbe | WeightsProbe
-_PASSES: dict[type, Callable[..., dict[str, HeadScores]]] = {
+_PASSES: dict[type, Callable[..., Rankings]] = {
     RepeatedProbe: score_texts,
     TextProbe: score_texts,
     PairProbe: score_pairs,
