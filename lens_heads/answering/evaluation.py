@@ -211,7 +211,7 @@ def answer_batch(
     with evaluating(model), fast_attention(model):
         if filled is None:
             cache = Cache(model, len(trials) * variants)
-            cache.assign(variants, len(trials), parts_of(trials))
+            cache.assign(variants, len(trials), parts_of(trials, max_new_tokens))
             answers = (len(ids) for trial in trials for ids in (trial.answer_tokens, *trial.choice_tokens))
             cache.whole = tokens.shape[1] + max(max_new_tokens, *answers) - 1  # Nothing follows the last token.
             prefill(model, repeated(prompts, variants), cache, repeated(pads, variants), chunk)

@@ -19,7 +19,7 @@ from lens_heads.interventions.spans import parts_of
 from lens_heads.model.decoding import decode, opened, text_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, head_geometry
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
@@ -82,10 +82,10 @@ def contrast(
     shape, room = head_geometry(model), run.room(True)
     chosen = shape.check_heads(heads)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-    ablation.check_spans(len(encoded))
+    ablation.check_spans(encoded, room)
     check_reference(ablation.reference, made_on(encoded), "trials that are answered", "compute it on others")
     settings = {
-        **identify(model).settings,
+        **identified(model, "metrics").settings,
         **ablation.settings,
         "trials": trials_digest(encoded),
         "max_new_tokens": room,

@@ -33,7 +33,7 @@ from lens_heads.interventions.activations import MeanActivations
 from lens_heads.interventions.independence import check_independent
 from lens_heads.model.geometry import Model
 from lens_heads.model.hooks import HookFunction
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
@@ -148,7 +148,7 @@ def faithfulness(
     chosen, shares = named_scores(rankings, shape), _shares(ks, shape.n_layers * shape.n_heads)
     check_ranks(chosen, sorted({k for _, k in shares}))
     sets = _sets(shape, chosen, shares, Controls.given(controls, BESIDE, CONTROLS))
-    made, identity = token_pairs(trials, model.tokenizer, shape, corruption), identify(model)
+    made, identity = token_pairs(trials, model.tokenizer, shape, corruption), identified(model, "metrics")
     check_weights(chosen, identity)
     check_independent(chosen, reference, [pair.made_on for pair in made])
     settings = {

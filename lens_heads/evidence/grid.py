@@ -24,7 +24,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.independence import check_independent
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled, together
 from lens_heads.model.geometry import Model, head_geometry
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.rope import batched
 from lens_heads.model.run_folders import folder_for
 from lens_heads.runs import engine
@@ -85,7 +85,8 @@ class Grid:
                 f"span= lists one span for each trial, but there are {len(ablated)} tasks ({', '.join(ablated)}): run each task "
                 "with spans of its own, or pass one span, 'needle' or 'last'"
             )
-        ablation.check_spans(len(encoded[ablated[0]]))
+        for task in ablated:
+            ablation.check_spans(encoded[task], room)
         return cls(model, encoded, ablation, options, generate)
 
     @property
@@ -97,7 +98,7 @@ class Grid:
     def settings(self) -> dict[str, Any]:
         """What stored results depend on, except for the heads, which are in each result's key."""
         return {
-            **identify(self.model).settings,
+            **identified(self.model, "metrics").settings,
             **self.ablation.settings,
             "max_new_tokens": self.options.room(self.generate),
             "tasks": {name: trials_digest(trials) for name, trials in self.tasks.items()},

@@ -33,7 +33,7 @@ from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import recording
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
@@ -106,7 +106,7 @@ def recovery(
     shape, room = head_geometry(model), run.max_new_tokens if flipped else 0
     broken, mended = _check(shape, ablated, patched, flipped, room)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-    ablation.check_spans(len(encoded))
+    ablation.check_spans(encoded, room)
     rankings = {} if ranking is None else {ranking.method: ranking}
     if ranking is not None:
         shape.check_scores(ranking, f"ranking {ranking.method!r}")
@@ -114,7 +114,7 @@ def recovery(
     check_independent(rankings, ablation.reference, made_on(encoded))
     sets = _sets(shape, broken, mended, controls, ranking)
     sets += [one._replace(fair=True, ablated=one.patched) for one in sets[1:]] if fair else []
-    settings = identify(model).settings | ablation.settings
+    settings = identified(model, "metrics").settings | ablation.settings
     settings |= {
         "trials": trials_digest(encoded),
         "sets": [[*one[:3], ",".join(map(str, one.ablated)), ",".join(map(str, one.patched))] for one in sets],

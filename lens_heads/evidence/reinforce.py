@@ -17,7 +17,7 @@ from lens_heads.interventions.replay import prefilled
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, head_geometry, output_weights
 from lens_heads.model.hooks import hooked, recording
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
@@ -124,7 +124,7 @@ def reinforce(
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     pairs = {one.id: one for one in context_pairs(encoded, without=without).encode(model.tokenizer, shape)}
-    settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room}
+    settings = {**identified(model, "metrics").settings, "trials": trials_digest(encoded), "max_new_tokens": room}
     settings |= {"method": "reinforce", "factor": factor, "without": without}
 
     def work(batch: list[EncodedTrial]) -> list[Result]:

@@ -24,7 +24,7 @@ from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import hooked
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
@@ -89,7 +89,11 @@ def repair(
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     aims = {trial.id: positions(model, trial, towards) for trial in encoded}
     sets = _sets(shape, chosen, controls)
-    settings = {**identify(model).settings, "trials": trials_digest(encoded), "towards": digest(list(aims.items()))}
+    settings = {
+        **identified(model, "metrics").settings,
+        "trials": trials_digest(encoded),
+        "towards": digest(list(aims.items())),
+    }
     settings["sets"] = digest([[str(head) for head in one.heads] for one in sets])
 
     def work(batch: list[EncodedTrial]) -> list[Result]:

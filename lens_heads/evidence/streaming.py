@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -29,12 +28,13 @@ from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, advance, prefill
 from lens_heads.model.geometry import Model, head_geometry
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
+from lens_heads.runs.blocks import block
 from lens_heads.runs.digests import digest
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.options import Run, RunOptions
@@ -60,7 +60,7 @@ RANDOM, METRICS = "random", ("logprob", "correct", "bytes")
 
 
 @typed
-@contextmanager
+@block
 def streaming_cache(
     model: Model, heads: Iterable[Head | str], *, sink: int = 4, recent: int = 64
 ) -> Iterator[StreamingCache]:
@@ -205,7 +205,7 @@ def streaming(
     check_scores_of(model, named)
     wanted = [checks.share("shares", share, "0.5") for share in shares]
     kept = _conditions(shape, named, wanted, controls)
-    settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room}
+    settings = {**identified(model, "metrics").settings, "trials": trials_digest(encoded), "max_new_tokens": room}
     settings |= {"method": "streaming", "sink": sink, "recent": recent}
     settings["kept"] = digest(
         [[list(name), sorted(f"L{head.layer}H{head.head}" for head in heads)] for name, heads in kept.items()]

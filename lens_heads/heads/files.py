@@ -36,7 +36,7 @@ _LARGEST = torch.finfo(torch.float32).max
 _HEAD_SET = re.compile(r"^attn_head_set\s*:", re.MULTILINE)
 _CHOICES = {"unit": ("query_head", "kv_head"), "best": ("highest", "lowest")}
 """Fields of `meta` with a fixed set of values."""
-_TEXTS = ("method", "model", "weights", "dtype", "score_unit")
+_TEXTS = ("method", "model", "weights", "dtype", "changed", "score_unit")
 _FLAGS = ("selected", "signed")
 _LISTS = {"order": (str, "a list of heads"), "made_on": (dict, "a list of objects")}
 """Fields of `meta` that must be lists: the type of the items, and how errors describe the list."""

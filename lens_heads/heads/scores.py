@@ -6,6 +6,7 @@ File formats are in `files.py`, figures in `plots`, the statistics themselves in
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -28,6 +29,7 @@ from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.runs import checks
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.typed import typed_methods
+from lens_heads.runs.warned import users_line
 from lens_heads.stats.clusters import fewest_clusters, whole_clusters
 from lens_heads.stats.positive_mean import FEWEST_TRIALS
 
@@ -302,7 +304,7 @@ class HeadScores:
         about: dict[str, Any] = {name: getattr(self, name) for name in ("method", *_ABOUT)}
         about["shape"] = list(self.values.shape)
         about |= {"model": self.model.name, "weights": self.model.weights, "dtype": self.model.dtype}
-        about |= {"wrapper": self.model.wrapper} if self.model.wrapper else {}
+        about |= {name: getattr(self.model, name) for name in ("wrapper", "changed") if getattr(self.model, name)}
         about |= {"order": [str(head) for head in self.order], "made_on": [one.record for one in self.made_on]}
         if not self._is_mean:
             about["values"] = self.values.tolist()
@@ -315,6 +317,8 @@ class HeadScores:
     def load(cls, path: str | Path, method: str | None = None) -> HeadScores:
         """Read either published JSON form; `method` overrides the name in the file (default without either: "copy").
 
+        Warns of the "lists" form, which says nothing of the method, the model and the trials, so that none of these is checked.
+
         Raises ValueError naming the file and the head or field for truncated JSON, a score that is not a finite number,
         ragged lists, missing heads and malformed fields; FileNotFoundError if there is no file.
         """
@@ -326,11 +330,20 @@ class HeadScores:
             about["order"] = tuple(Head.parse(head, unit) for head in meta.pop("order", ()))
         except ValueError as error:
             raise ValueError(f"{path}: meta.order: {error}") from None
-        about["model"] = ModelIdentity(*(str(meta.pop(name, "")) for name in ("model", "weights", "dtype", "wrapper")))
+        about["model"] = ModelIdentity(
+            *(str(meta.pop(name, "")) for name in ("model", "weights", "dtype", "wrapper", "changed"))
+        )
         # Older files have no `made_on` but record the same in the list of trials.
         listed = meta.pop("made_on", None) or meta.get("trials")
         rows = listed if isinstance(listed, list) else []
         about["made_on"] = tuple(MadeOn.read(one) for one in rows if isinstance(one, dict))
+        if read.meta.keys() == {"source"}:
+            said = "" if method else ". They are called 'copy', as the published ones are: pass method= for another"
+            warnings.warn(
+                f"{path} does not say of which model and trials its scores are, so nothing checks that they are used "
+                f"on this model, and on other trials{said}",
+                stacklevel=users_line(),
+            )
         named, values = method or meta.pop("method", None) or "copy", meta.pop("values", None)
         try:
             found = cls.from_trials(named, read.per_trial, read.trial_ids, meta, null=read.null, **about)

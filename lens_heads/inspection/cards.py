@@ -22,7 +22,7 @@ from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.activations import mean_activations
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry, output_weights, require_raw_weights
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.common_texts import common_texts
@@ -152,7 +152,7 @@ def describe(
         place = everyone.index(head)
         rows.append(row | own | {"promotes": promoted[place], "writes": written[place]})
     about = {"block": BLOCK, "copies": COPIES, "thresholds": THRESHOLDS}
-    return HeadCards(shape.name, pd.DataFrame(rows), about, identify(model))
+    return HeadCards(shape.name, pd.DataFrame(rows), about, identified(model, "cards"))
 
 
 def kind_of(scores: dict[str, float]) -> str:

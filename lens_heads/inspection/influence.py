@@ -118,7 +118,7 @@ def influence(
     shape = head_geometry(model)
     chosen = shape.check_heads(heads)
     encoded = placed(plain_texts(texts).encode(model.tokenizer, shape))
-    ablation.check_spans(len(encoded), "documents")
+    ablation.check_spans(encoded, what="documents")
     settings = {**identify(model).settings, **ablation.settings, "heads": ",".join(map(str, sorted(chosen)))}
     settings["documents"] = digest([one.settings for one in encoded])
 

@@ -18,11 +18,12 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked
 from lens_heads.model.passes import following
 from lens_heads.model.support import require
+from lens_heads.runs.blocks import block
 from lens_heads.runs.typed import LISTED, typed
 
 
 @typed
-@contextmanager
+@block
 def ablate(
     model: Model,
     heads: AnyHeads,

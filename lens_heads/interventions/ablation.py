@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +10,13 @@ import torch
 
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.interventions.kinds import KINDS, REQUIRED
-from lens_heads.interventions.spans import check_number, spans_of
+from lens_heads.interventions.spans import check_number, check_within, ends_of, spans_of
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_owner
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest, tensor_digest
+from lens_heads.trials.encoded import EncodedTrial
 
 Reference = MeanActivations | TrialActivations | HeadVectors
 
@@ -77,10 +78,13 @@ class Ablation:
         given = self.options.get("span")
         return len(given) if isinstance(given, tuple) and len(given) > 1 else 0
 
-    def check_spans(self, n: int, what: str = "trials") -> None:
-        """ValueError if it has one span for each of another number of trials than these n."""
-        if self.spans:
-            check_number(self.spans, n, what)
+    def check_spans(self, trials: Sequence[EncodedTrial], room: int = 0, what: str = "trials") -> None:
+        """ValueError if it has one span for each of another number of trials, or one that begins behind all that is run of its
+        trial: `room` tokens may be generated."""
+        given = self.options.get("span")
+        if isinstance(given, tuple):
+            check_number(len(given), len(trials), what)
+            check_within(torch.tensor(given), ends_of(trials, room))
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from lens_heads.heads.made_on import MadeOn, records
 from lens_heads.model.forward import CHUNK, Cache, fast_attention, prefill
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.hooks import recording
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
@@ -209,7 +209,7 @@ def mean_activations(
     z, q = (torch.stack([sums for _, sums in done]).sum(0) / positions).float().split(shape.n_layers)
     meta = {"model": shape.name, "positions": positions}
     ids, prompts = (tuple(map(each, (trial for trial, _ in done))) for each in (attrgetter("id"), prompt_digest))
-    return MeanActivations(z, q, ids, meta, identify(model), prompts)
+    return MeanActivations(z, q, ids, meta, identified(model, "activations"), prompts)
 
 
 @typed
@@ -228,7 +228,7 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
     shape = head_geometry(model)
     (encoded,) = encode_all(trial, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     found = run_activations(model, encoded.tokens, encoded.id)
-    return replace(found, model=identify(model), prompt=prompt_digest(encoded))
+    return replace(found, model=identified(model, "activations"), prompt=prompt_digest(encoded))
 
 
 def run_activations(model: Model, tokens: Int[Tensor, " position"], id: str, first: int = 0) -> TrialActivations:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
-from lens_heads.interventions.spans import PLACE, inside, spans_in_batch
+from lens_heads.interventions.spans import END, PLACE, check_within, inside, spans_in_batch
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.passes import Pass, Running
 from lens_heads.model.support import Need
@@ -52,6 +52,8 @@ class Setting:
         elif spans is not None:
             prompts = batch if now.variants is None else int((now.variants[:batch] == 0).sum())
             rows = spans_in_batch(spans, now.named.get(PLACE), prompts, batch)
+            if END in now.named:
+                check_within(rows, now.named[END][:batch, 1])
         return inside(rows, places, now.padding(x, places.device), batch)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -12,6 +11,7 @@ from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import TrialActivations, run_activations
 from lens_heads.model.geometry import Model
 from lens_heads.model.support import require
+from lens_heads.runs.blocks import block
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.pairs import Positions, check_positions
@@ -19,7 +19,7 @@ from lens_heads.trials.trial import AnyTrial
 
 
 @typed
-@contextmanager
+@block
 def patch(
     model: Model,
     heads: AnyHeads,

@@ -16,7 +16,7 @@ Span: TypeAlias = tuple[int, int]
 Part: TypeAlias = Literal["needle", "last"]
 Spans: TypeAlias = tuple[Span, ...] | Part
 """Half-open (start, end), in tokens from a prompt's first, without padding; or each trial's needle, or its prompt's last row."""
-PLACE = "place"
+PLACE, END = "place", "end"
 
 
 def spans_of(name: str, given: Any) -> Spans:
@@ -40,15 +40,17 @@ def spans_of(name: str, given: Any) -> Spans:
     return tuple(found)
 
 
-def parts_of(trials: Sequence[EncodedTrial]) -> dict[str, Int[Tensor, "trial 2"]]:
+def parts_of(trials: Sequence[EncodedTrial], room: int | None = None) -> dict[str, Int[Tensor, "trial 2"]]:
     """The named parts of these trials' prompts: "last", and "needle" if all have one, as texts do not.
 
-    And `PLACE`, each trial's place in the list that a call was given and its length, by which a list of spans finds its trials.
+    And `PLACE`, each trial's place in the list that a call was given and its length, by which a list of spans finds its trials;
+    and `END`, up to which each is run, if the `room` for generated tokens is known.
     """
     found = {"last": torch.tensor([(len(trial.tokens) - 1, len(trial.tokens)) for trial in trials])}
     needles = [getattr(trial, "needle", None) for trial in trials]
     places = [getattr(trial, "place", None) for trial in trials]
     found |= {"needle": torch.tensor(needles)} if None not in needles else {}
+    found |= {END: ends_of(trials, room)[:, None].expand(-1, 2)} if room is not None else {}
     return found | ({PLACE: torch.tensor(places)} if None not in places else {})
 
 
@@ -75,6 +77,27 @@ def check_number(spans: int, n: int, what: str) -> None:
     if spans not in (1, n):
         raise ValueError(
             f"there are {spans} spans, but {n} {what}: pass one span for each, in their order, or one for all"
+        )
+
+
+def ends_of(trials: Sequence[EncodedTrial], room: int) -> Int[Tensor, " trial"]:
+    """The tokens that are run of each trial, with its answer or `room` generated ones; texts have no answer."""
+    longest = [
+        max([room, *map(len, (getattr(trial, "answer_tokens", ()), *getattr(trial, "choice_tokens", ())))])
+        for trial in trials
+    ]
+    return torch.tensor([len(trial.tokens) + more for trial, more in zip(trials, longest, strict=True)])
+
+
+def check_within(spans: Int[Tensor, "#prompt 2"], ends: Int[Tensor, " prompt"]) -> None:
+    """ValueError for a span that begins behind all that is run of its prompt, and is thus of no row."""
+    starts = spans[:, 0].expand(len(ends)) if len(spans) == 1 else spans[: len(ends), 0]
+    beyond = (starts >= ends[: len(starts)]).nonzero()
+    if len(beyond):
+        at = int(beyond[0])
+        raise ValueError(
+            f"the span from token {int(starts[at])} on begins behind the {int(ends[at])} tokens of prompt and answer, so that "
+            "nothing would be changed: pass one inside the prompt, or 'needle' or 'last'"
         )
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.spans import Part, Span
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model
+from lens_heads.runs.blocks import block
 from lens_heads.runs.typed import typed
 
 
 @typed
-@contextmanager
+@block
 def steer(
     model: Model,
     heads: AnyHeads,

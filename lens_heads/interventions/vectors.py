@@ -15,7 +15,7 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.made_on import MadeOn, records
 from lens_heads.interventions.activations import run_activations
 from lens_heads.model.geometry import Model
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.support import require
 from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.identity import ModelIdentity
@@ -117,4 +117,6 @@ def task_vectors(model: Model, trials: Iterable[AnyTrial] | AnyTrial) -> HeadVec
     rows = [run_activations(model, trial.tokens, trial.id, len(trial) - 1).z[:, -1] for trial in encoded]
     mean = torch.stack(rows).double().mean(0).float()
     ids, prompts = tuple(trial.id for trial in encoded), tuple(map(prompt_digest, encoded))
-    return HeadVectors(mean, trial_ids=ids, meta={"model": shape.name}, model=identify(model), prompts=prompts)
+    return HeadVectors(
+        mean, trial_ids=ids, meta={"model": shape.name}, model=identified(model, "vectors"), prompts=prompts
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -17,6 +19,7 @@ from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import has_hooks, hook_tables, is_the_librarys
 from lens_heads.runs.digests import digest, hashed
 from lens_heads.runs.identity import ModelIdentity
+from lens_heads.runs.warned import users_line
 
 _SCALES = re.compile("scal|cap|eps|window|causal|sliding|theta|multiplier|factor")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -40,6 +43,18 @@ def identify(model: Model, again: bool = True) -> ModelIdentity:
         if (state := _state(model)) is not None:
             _KNOWN[model] = state, found
     return ModelIdentity(head_geometry(model).name, found, str(model.cfg.dtype), type(model).__name__)
+
+
+def identified(model: Model, what: str) -> ModelIdentity:
+    """`identify`, for results that are kept and used later: warns if `what` is made while something is attached to the model."""
+    changed = changed_by(model)
+    if changed is not None:
+        warnings.warn(
+            f"{head_geometry(model).name} has {changed}: {what} will be those of the changed model. Leave the block, or "
+            "remove the hooks, if that is not meant",
+            stacklevel=users_line(),
+        )
+    return replace(identify(model), changed=changed or "")
 
 
 def _state(model: Model) -> Any:

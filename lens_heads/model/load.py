@@ -19,7 +19,7 @@ from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model
 from lens_heads.model.gguf import loading, local_source
 from lens_heads.runs.options import check_known
-from lens_heads.runs.reading import user_path
+from lens_heads.runs.reading import reason, user_path
 from lens_heads.runs.typed import LISTED, Default, typed
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -145,6 +145,10 @@ def check_loading(name: str | Path, **options: Unpack[LoadOptions]) -> None:
     if device is not None:
         _check_device(device)
     _check_spread(spread)
+    if not isinstance(name, str | Path):
+        raise TypeError(
+            f"name={name!r:.60}: must be the name of a hub or packaged model, or the path of a folder or .gguf file"
+        )
     user_path(name, "name")
     source = local_source(name)
     dtype_of(options.get("dtype"), device or ("cpu" if spread is None and not torch.cuda.is_available() else None))
@@ -188,10 +192,12 @@ def _check_device(device: str | torch.device) -> None:
         if torch.device(device).type == "meta":
             raise ValueError("it holds no values")
         torch.empty(1, device=device)
-    except Exception:  # torch raises RuntimeError, AssertionError and others
+    except Exception as error:  # torch raises RuntimeError, AssertionError and others
         usable = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
         usable += ["mps"] if torch.backends.mps.is_available() else []
-        raise ValueError(f"device={str(device)!r:.60}: cannot be used here; use {' or '.join(usable)}") from None
+        raise ValueError(
+            f"device={str(device)!r:.60}: cannot be used here; use {' or '.join(usable)} ({reason(error)})"
+        ) from None
 
 
 def boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Model:

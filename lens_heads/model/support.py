@@ -110,9 +110,12 @@ def require(model: Model, what: str, *needs: Need) -> HeadGeometry:
         check = known.failed(need)
         if check is not None:
             note = f"; {check.note}" if check.note else ""
+            remedy = _MEASURED[need][1]
+            if model.cfg.dtype == torch.float16:
+                remedy += ", or load it in float32: float16 holds no number above 65,504"
             raise ValueError(
                 f"{shape.name} ({architecture(model)}): {what} rests on this: {check.name}, which does not hold here "
-                f"(error {check.error:.2g} against {check.tolerance:g}{note}): {_MEASURED[need][1]}"
+                f"(error {check.error:.2g} against {check.tolerance:g}{note}): {remedy}"
             )
     return shape
 

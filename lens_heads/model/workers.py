@@ -25,6 +25,7 @@ from lens_heads.model.foreign_code import brought_along
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.worker_devices import devices_of, each_takes
+from lens_heads.runs.blocks import block
 from lens_heads.runs.crew import Done, current, in_crew, portable
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
@@ -36,7 +37,7 @@ OPEN: list[Crew] = []
 
 
 @typed
-@contextmanager
+@block
 def worker_pool(model: Model, workers: int | str | None, *, num_gpus: float = 1) -> Iterator[None]:
     """Inside, every call on this model shares its units among workers, which start once and keep their copies of the model.
 

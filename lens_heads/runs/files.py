@@ -57,7 +57,7 @@ def _errno(error: Exception) -> int | None:
 def path_of(given: Any, name: str) -> Path:
     """The path that a user names. TypeError for what is neither text nor a path; ValueError for what no file can be called."""
     if not isinstance(given, str | os.PathLike) or isinstance(os.fspath(given), bytes):
-        raise TypeError(f"{name}={given!r:.60}: must be a path")
+        raise TypeError(f"{name}={given!r:.60}: must be a path, as text or pathlib.Path, not {type(given).__name__}")
     text = os.fspath(given)
     if not text.strip():
         raise ValueError(f"{name}={text!r}: is empty; give a path, or omit {name}=")

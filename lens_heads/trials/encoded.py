@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -25,7 +26,8 @@ class EncodedTrial:
     prompt's counterfactual, which a pair of runs compares it with position by position, so it has as many tokens; `wrong` [step]
     what follows it instead of the answer, if known (`lens_heads.pair` makes both from texts). All token fields accept lists of
     ints. `group`: as in `Trial`. `place`: its place among the trials of a running call and their number, which
-    the call sets (`placed`), so that a list of spans stays with its trials in whatever order and batch they run.
+    the call sets (`placed`), so that a list of spans stays with its trials in whatever order and batch they run. `vocabulary`: a
+    hash of the vocabulary that the tokens are from, where a function made them from texts; another model's is then refused.
 
     Raises ValueError unless the id is a string, the needle a pair of ints inside the prompt, and the answer one of the
     choices; if the prompt, the answer or a choice has no tokens; and for a wrong answer that begins as the answer does.
@@ -53,6 +55,7 @@ class EncodedTrial:
     corrupt: Int[Tensor, " position"] | None = None
     wrong: Int[Tensor, " step"] | None = None
     place: tuple[int, int] | None = field(default=None, repr=False)
+    vocabulary: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -132,9 +135,9 @@ def token_ids(values: Tensor | Sequence[int], owner: str, what: str) -> Int[Tens
     try:
         ids = torch.as_tensor(values)  # type: ignore[arg-type]  # whatever it is
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise ValueError(f"{owner}: {what} must be a list of token ids, got {type(values).__name__}") from None
-    if isinstance(values, str) or ids.is_complex():
-        raise ValueError(f"{owner}: {what} must be a list of token ids, got {type(values).__name__}")
+        ids = None
+    if ids is None or isinstance(values, str) or ids.is_complex():
+        raise ValueError(f"{owner}: {what} must be a list of token ids, e.g. [11, 42], got {reprlib.repr(values)}")
     if ids.ndim == 2 and ids.shape[0] == 1:
         ids = ids[0]
     if ids.ndim != 1 or (ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool)):

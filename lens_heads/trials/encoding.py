@@ -9,7 +9,7 @@ from typing import Any
 
 from lens_heads.trials.doubts import warn_of_doubts
 from lens_heads.trials.encoded import EncodedTrial, placed
-from lens_heads.trials.tokenizing import WITHOUT_SPECIAL, first_special, special_tokens
+from lens_heads.trials.tokenizing import WITHOUT_SPECIAL, first_special, name_of, special_tokens, vocabulary
 from lens_heads.trials.trial import RESERVE, AnyTrial, Trial
 
 _REMEDY = "pass lens_heads.Trial(id=..., question=..., answer=...) or an EncodedTrial"
@@ -63,12 +63,14 @@ def encode_all(
             trial.judge.check_allowed(f"trial {trial.id}")
         _check_tokens(trial, d_vocab)
         _check_special(trial, special)
+        _check_vocabulary(trial, tokenizer)
         longest = max(len(ids) for ids in (trial.answer_tokens, *trial.choice_tokens))
         needed = len(trial) + max(room, longest)
         if needed > n_ctx:
             raise ValueError(
                 f"trial {trial.id}: {len(trial)} prompt tokens and {needed - len(trial)} to come exceed the context "
-                f"window of {n_ctx} tokens: use a smaller context_length or max_new_tokens"
+                f"window of {n_ctx} tokens: use a shorter prompt (length= of a Trial, context_length= of a task) or a smaller "
+                "max_new_tokens"
             )
     if answered:
         warn_of_doubts(listed, encoded, tokenizer)
@@ -103,6 +105,14 @@ def _check_tokens(trial: EncodedTrial, d_vocab: int | None) -> None:
             raise ValueError(
                 f"trial {trial.id}: {what} contain the id {int(bad[0])}, but {known}: encode with this model's tokenizer"
             )
+
+
+def _check_vocabulary(trial: EncodedTrial, tokenizer: Any) -> None:
+    if trial.vocabulary and trial.vocabulary != vocabulary(tokenizer):
+        raise ValueError(
+            f"trial {trial.id}: its tokens are from another vocabulary than that of {name_of(tokenizer)}, where they read "
+            f"{tokenizer.decode(trial.tokens[:8].tolist())!r}: make it again with this model's tokenizer, or pass a Trial"
+        )
 
 
 def _check_special(trial: EncodedTrial, special: Mapping[int, str]) -> None:

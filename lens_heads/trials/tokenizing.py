@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from lens_heads.runs.digests import digest
 from lens_heads.runs.reading import reason
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.bos import beginning, opening
@@ -101,6 +104,26 @@ def special_tokens(tokenizer: Any) -> dict[int, str]:
     return found | dict(zip(named, getattr(tokenizer, "all_special_tokens", []), strict=False))
 
 
+def name_of(tokenizer: Any) -> str:
+    """The name of a tokenizer's model, without the folder that it lies in."""
+    name = str(getattr(tokenizer, "name_or_path", "") or "the model")
+    return Path(name).name if Path(name).is_absolute() else name
+
+
+@lru_cache(maxsize=32)
+def vocabulary(tokenizer: Any) -> str:
+    """A hash of a tokenizer's words by their ids, without added ones: where it is equal, tokens mean the same."""
+    added = {str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values()}
+    words = getattr(tokenizer, "get_vocab", dict)()
+    return digest(sorted((number, word) for word, number in words.items() if word not in added))
+
+
+def markers(tokenizer: Any, ids: Iterable[Any]) -> Counter[int]:
+    """The special tokens among ids, each as often as it occurs, without the one that stands for unknown text."""
+    special, unknown = special_tokens(tokenizer), getattr(tokenizer, "unk_token_id", None)
+    return Counter(number for number in map(int, ids) if number in special and number != unknown)
+
+
 def first_special(ids: Iterable[Any], special: Mapping[int, str]) -> int | None:
     """The first special token among ids."""
     return next((number for number in map(int, ids) if number in special), None)
@@ -133,7 +156,7 @@ def chat_frame(tokenizer: Any, chat: bool | None, trial: str = "") -> tuple[str,
     ValueError if `chat` is True but the tokenizer has no chat template, and for a template that cannot be filled.
     """
     template = getattr(tokenizer, "chat_template", None)
-    name = getattr(tokenizer, "name_or_path", "") or "the model"
+    name = name_of(tokenizer)
     if chat and not template:
         raise ValueError(
             f"trial {trial}: chat=True, but the tokenizer of {name} has no chat template: use chat=False, or set "
@@ -209,10 +232,10 @@ def _same(written: str, text: str) -> bool:
 def _warn(tokenizer: Any, text: str, written: str) -> None:
     same = next((i for i, pair in enumerate(zip(text, written, strict=False)) if len(set(pair)) > 1), len(written))
     at = max(0, same - 8)
-    name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
     warnings.warn(
-        f"the tokenizer {name} cannot write a text as it is: it turns {text[at : at + 24]!r} into {written[at : at + 24]!r}. "
-        "The model reads the latter: change the text, or use another model's tokenizer",
+        f"the tokenizer of {name_of(tokenizer)} cannot write a text as it is: it turns "
+        f"{text[at : at + 24]!r} into {written[at : at + 24]!r}. The model reads the "
+        "latter: change the text, or use another model's tokenizer",
         stacklevel=users_line(),
     )
 

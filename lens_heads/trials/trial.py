@@ -19,7 +19,17 @@ from lens_heads.trials.bos import opening
 from lens_heads.trials.encoded import EncodedTrial, check_id, check_parts, checked_choices
 from lens_heads.trials.fields import groups, text, texts
 from lens_heads.trials.judges import DEFAULT, Judge
-from lens_heads.trials.tokenizing import adds_space, char_span, chat_frame, first_piece, piece
+from lens_heads.trials.tokenizing import (
+    adds_space,
+    char_span,
+    chat_frame,
+    first_piece,
+    markers,
+    piece,
+    prompt_start,
+    special_tokens,
+    vocabulary,
+)
 
 RESERVE = 200
 """Tokens reserved for template, question and answer, as in the LOCOS grid."""
@@ -77,6 +87,8 @@ class Trial:
         object.__setattr__(self, "group", groups(owner, self.group))
         corrupt = (self.corrupt,) if isinstance(self.corrupt, str) else self.corrupt
         object.__setattr__(self, "corrupt", texts(owner, "corrupt", corrupt))
+        if self.question.strip() in [one.strip() for one in corrupt]:
+            raise ValueError(f"{owner}: corrupt is the question itself, so that every head would score 0: change it")
         text(owner, "answer", self.answer, empty=False)
         check_parts(owner, self.meta, self.judge)
         held(f"{owner}: chat", self.chat, bool | None)
@@ -122,6 +134,12 @@ class Trial:
         question = _question_span(self, tokenizer, len(tokens), after, suffix, first=bare)
         if question is None and "{haystack}" not in self.template:
             question = _question_span(self, tokenizer, len(begin), before, "", first=True)
+        typed = typed_marker(self, tokenizer, tokens + tail) if prefix or suffix else None
+        if typed is not None:
+            raise ValueError(
+                f"trial {self.id}: its text holds {typed!r}, a special token, and the chat template would be put around it: use "
+                "chat=False for a text that has its frame already, or take the token out"
+            )
         ending = after + suffix or tokenizer.decode(body[-8:]) or before
         spaced = ending[-1:].isspace()
         return EncodedTrial(
@@ -138,6 +156,7 @@ class Trial:
             choice_tokens=tuple(_answer(tokenizer, choice, spaced) for choice in self.choices),  # type: ignore[arg-type]
             group=self.group,
             corrupt=_counterfactual(self.corrupt, tokenizer, tokens + tail, question),  # type: ignore[arg-type]
+            vocabulary=vocabulary(tokenizer),
         )
 
     def _repr_html_(self) -> str:
@@ -155,6 +174,16 @@ SHOWN = 300
 """Characters of the haystack that a notebook shows on either side of a needle."""
 
 AnyTrial: TypeAlias = Trial | EncodedTrial
+
+
+def typed_marker(trial: Trial, tokenizer: Any, tokens: Sequence[int]) -> str | None:
+    """The first special token among the tokens that a trial's texts hold, and not its frame: chat template, or own template."""
+    prefix, suffix = chat_frame(tokenizer, trial.chat, trial.id)
+    if not (prefix or suffix):
+        prefix, _, suffix = trial.template.replace("{question}", "").partition("{haystack}")
+    frame = [*prompt_start(tokenizer, prefix), *piece(tokenizer, suffix)]
+    typed = markers(tokenizer, tokens) - markers(tokenizer, frame)
+    return special_tokens(tokenizer)[next(iter(typed))] if typed else None
 
 
 def _answer(tokenizer: Any, text: str, spaced: bool) -> list[int]:

@@ -193,6 +193,11 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("alpha of masks", lambda: solve_masks(MASKS, RESPONSE, alpha=-1), "alpha=-1: must be positive and finite"),
     ("alpha nan", lambda: solve_masks(MASKS, RESPONSE, alpha=float("nan")), "alpha=nan: must be a finite number"),
     ("base of true", lambda: solve_masks(MASKS, RESPONSE, base=True), "base=True: must be one finite number"),
+    (
+        "base of truth values",
+        lambda: solve_masks(MASKS, RESPONSE, base=[True, False]),
+        "must be one finite number, or one per",
+    ),
     ("base of text", lambda: fit(MASKS, RESPONSE, base="0"), "base='0': must be one finite number"),  # type: ignore[arg-type]
     ("k of true", lambda: head_overlaps({"a": A, "b": B}, k=True), "k=True: must be an integer"),
     ("stability", lambda: fit(MASKS, RESPONSE, n_stability=1.5), "n_stability=1.5"),  # type: ignore[arg-type]

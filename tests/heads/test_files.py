@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -315,3 +316,17 @@ def test_a_list_with_what_is_no_head_is_refused(tmp_path: Path, text: str, messa
     (tmp_path / "heads.txt").write_text(text)
     with pytest.raises(ValueError, match=f"heads.txt.*{message}" if message != "heads.txt" else message):
         load_heads(tmp_path / "heads.txt")
+
+
+def test_a_list_of_scores_is_said_to_name_neither_model_nor_trials(tmp_path: Path) -> None:
+    made = HeadScores.from_trials("locos", torch.rand(3, 2, 2), ["a", "b", "c"])
+    lists, whole = made.save(tmp_path / "lists.json", "lists"), made.save(tmp_path / "whole.json")
+    with pytest.warns(
+        UserWarning, match=r"lists.json does not say of which model and trials .* They are called 'copy'"
+    ):
+        assert HeadScores.load(lists).method == "copy"
+    with pytest.warns(UserWarning, match=r"on other trials$"):
+        assert HeadScores.load(lists, method="locos").method == "locos"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        HeadScores.load(whole)

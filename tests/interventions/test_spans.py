@@ -11,7 +11,7 @@ import torch
 import lens_heads as lh
 from lens_heads.interventions.spans import inside, spans_of
 from lens_heads.model.forward import Cache, advance, left_pad, prefill
-from tests.conftest import random_trial
+from tests.conftest import random_trial, tiny
 
 
 @pytest.mark.parametrize("kind", ["emphasise", "add", "mix"])
@@ -151,3 +151,30 @@ def test_what_is_no_span(gqa: Any, given: Any) -> None:
 def test_spellings_of_spans() -> None:
     assert spans_of("span", (2, 5)) == spans_of("span", [[2, 5]]) == spans_of("span", [torch.tensor(2), 5]) == ((2, 5),)
     assert spans_of("span", [(0, 1), (4, 9)]) == ((0, 1), (4, 9))
+
+
+def test_a_span_that_begins_behind_its_prompt_is_refused() -> None:
+    model, trials = tiny("llama-gqa"), [random_trial(i) for i in range(3)]
+    vectors = lh.task_vectors(model, trials)
+    said = r"the span from token \d+ on begins behind the 27 tokens of prompt and answer"
+    for span in ((500, 600), (27, 28), [(30, 31)] * 3):
+        with pytest.raises(ValueError, match=said), lh.steer(model, ["L1H0"], vectors, span=span):
+            lh.evaluate(model, trials, generate=False)
+        with pytest.raises(ValueError, match=said):
+            lh.ablation_curve(
+                model,
+                trials,
+                lh.sanity.random_ranking(model),
+                ks=1,
+                kind="add",
+                reference=vectors,
+                span=span,
+                generate=False,
+            )
+    with lh.steer(model, ["L1H0"], vectors, span=(26, 600)):
+        lh.evaluate(model, trials, generate=False)
+    with (
+        pytest.warns(UserWarning, match=f"1 of 3 failed.*{said}"),
+        lh.steer(model, ["L1H0"], vectors, span=[(0, 1), (28, 29), (0, 1)]),
+    ):
+        lh.evaluate(model, trials, generate=False)

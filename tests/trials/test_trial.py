@@ -231,3 +231,8 @@ def test_the_question_span(tokenizer: Any) -> None:
         encoded = trial(chat=chat).encode(tokenizer)
         assert encoded.question is not None
         assert tokenizer.decode(encoded.tokens[encoded.question[0] : encoded.question[1]]) == "Who?"
+
+
+def test_a_counterfactual_must_ask_something_else() -> None:
+    with pytest.raises(ValueError, match="trial t: corrupt is the question itself"):
+        Trial("t", "Who?", "Ann", template="{question}", corrupt=("Where?", "Who? "))

@@ -26,7 +26,7 @@ from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import recording
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
@@ -90,8 +90,8 @@ def knockout_heads(
     if isinstance(measure, str) and measure != "kl":
         raise ValueError(f"measure={measure!r}: use 'kl', or a function of the intact and the ablated logits")
     judge: KnockoutMeasure = kl if isinstance(measure, str) else measure
-    shape, encoded, identity = head_geometry(model), encode_prompts(model, trials), identify(model)
-    ablation.check_spans(len(encoded), "prompts")
+    shape, encoded, identity = head_geometry(model), encode_prompts(model, trials), identified(model, "scores")
+    ablation.check_spans(encoded, what="prompts")
     named = "kl" if isinstance(measure, str) else labelled(_name(measure), measure, run.out is not None)
     settings = {**identity.settings, **ablation.settings, "measure": named, "prompts": _digest(encoded, ablation)}
 
@@ -145,8 +145,8 @@ def sahara(
     if len(encoded) < 2:
         raise ValueError("one prompt: the direction of its state among prompts is not defined: pass several")
     ablation, run = ablation_run(model, kind, options)
-    ablation.check_spans(len(encoded), "prompts")
-    identity = identify(model)
+    ablation.check_spans(encoded, what="prompts")
+    identity = identified(model, "scores")
     settings = {**identity.settings, **ablation.settings, "measure": "angle", "prompts": _digest(encoded, ablation)}
     filled = [prefilled(model, [one]) for one in encoded]  # type: ignore[list-item]  # only its tokens are read
 

@@ -14,7 +14,7 @@ from lens_heads.interventions.ablation import Reference
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.runs import engine
@@ -54,7 +54,7 @@ def sweep(
     """
     options, name = Run.of(run, LoopOptions), check_metric(metric)
     check_positions(positions)
-    shape, identity = require(model, method, "writes"), identify(model)
+    shape, identity = require(model, method, "writes"), identified(model, "scores")
     trials = list(several(trials))
     corruption = chosen_corruption(trials, corruption)
     made = token_pairs(trials, model.tokenizer, shape, corruption, distinct)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified, identify
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.ranking.gates.gate import Gate
@@ -79,7 +79,11 @@ class TrainingData:
             raise ValueError(
                 f"{gate.name}: {len(encoded)} trials: every fifth one is for validation, so give at least {HELD_OUT}"
             )
-        settings = {**identify(model).settings, **settings_of(gate, training), "trials": trials_digest(encoded)}
+        settings = {
+            **identified(model, "gates").settings,
+            **settings_of(gate, training),
+            "trials": trials_digest(encoded),
+        }
         folder = folder_for(model, out, settings | dict(about or {}))
         kept = [trial for trial in encoded if not any(trial is one for one in held)]
         return cls(model, kept, held, training, folder, progress)

@@ -22,7 +22,7 @@ from lens_heads.interventions.replay import MOST_BYTES, Prefilled, at_once, pref
 from lens_heads.model.forward import Cache, fast_attention
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.hooks import has_hooks
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.ranking.masks.designs import as_booleans
@@ -81,7 +81,7 @@ class MaskedMetric:
             raise ValueError(f"level={level!r}: use {' or '.join(map(repr, get_args(Level)))}")
         self.room = 0 if metric in FORCED_METRICS else self.options.max_new_tokens
         self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
-        self.ablation.check_spans(len(self.trials))
+        self.ablation.check_spans(self.trials, self.room)
         check_metric(metric, self.trials, generate=self.room > 0)
         if metric not in CHOICE_METRICS:  # Scoring the choices would cost more than the answers.
             self.trials = without_choices(self.trials)
@@ -91,7 +91,7 @@ class MaskedMetric:
             "trials that are measured",
             "compute it on a third, untouched split",
         )
-        self.identity = identify(model)
+        self.identity = identified(model, "measurements")
         self.settings = {**self.identity.settings, **self.ablation.settings, "level": level}
         self.settings |= {"trials_digest": trials_digest(self.trials), "max_new_tokens": self.room}
         self.folder = folder_for(model, self.options.out, self.settings)

@@ -322,7 +322,8 @@ def _number(value: float) -> float | None:
 
 def _base(method: str, base: object, trials: int) -> Float[np.ndarray, " trial"]:
     """What to subtract from each trial's response before the fit. ValueError if the method needs a base and has none."""
-    if isinstance(base, bool | str) or str(getattr(base, "dtype", "")).endswith("bool"):  # numpy makes numbers of them.
+    kinds = set(map(type, base)) if isinstance(base, list | tuple) else {type(base)}
+    if kinds & {bool, str} or str(getattr(base, "dtype", "")).endswith("bool"):  # numpy makes numbers of them.
         raise ValueError(f"base={base!r:.80}: must be one finite number, or one per trial")
     if REGRESSIONS[method].intercept:
         return np.zeros(trials)

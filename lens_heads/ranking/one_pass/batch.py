@@ -72,7 +72,7 @@ def prepared(
     tokens, pads = left_pad([trial.tokens for trial in trials], model.W_U.device)
     start = max(0, tokens.shape[1] - back)
     cache, decode = Cache(model, len(trials)), max_new_tokens > 0 and not teacher_forced
-    cache.assign(1, len(trials), parts_of(trials))
+    cache.assign(1, len(trials), parts_of(trials, max_new_tokens))
     given = _fed(tokens, [trial.answer_tokens.tolist() if teacher_forced else [] for trial in trials])
     looked_at = given.shape[1] - start
     cache.whole = given.shape[1] + (max_new_tokens - 1 if decode else 0)

@@ -16,7 +16,7 @@ from lens_heads.heads.named import Rankings
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import best_of_each_layer
 from lens_heads.model.geometry import Model
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.rope import batched
 from lens_heads.model.run_folders import folder_for
 from lens_heads.ranking.one_pass.scorer import Scorer
@@ -77,7 +77,7 @@ def score_trials(
     With a run folder, results are stored there under `settings`, and the scores saved. ValueError if no trial counts, or for
     a method whose name no file can have.
     """
-    identity = identify(model)
+    identity = identified(model, "scores")
     about = {**identity.settings, "n_trials": len(trials), **settings}
     methods = sorted(_method_identity(scorer, options.out is not None) for scorer in scorers)
     folder = folder_for(model, options.out, {**about, "methods": methods})

@@ -20,7 +20,7 @@ from lens_heads.heads.grouping import labels as group_labels
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import run_activations
 from lens_heads.model.geometry import Model
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified, identify
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
@@ -76,7 +76,7 @@ def probe_heads(
         raise ValueError("strength=0: the inverse of the penalty must be above zero, such as 0.1")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     kinds = _kinds(labels, encoded, folds)
-    settings = {**identify(model).settings, "method": "probe", "trials": trials_digest(encoded)}
+    settings = {**identified(model, "scores").settings, "method": "probe", "trials": trials_digest(encoded)}
 
     def work(batch: list[EncodedTrial]) -> list[Result]:
         (trial,) = batch
