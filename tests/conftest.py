@@ -26,55 +26,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 
-SLOW = (
-    "tests/attack/test_command_line.py",
-    "tests/attack/test_generated_",
-    "tests/attack/test_interrupts.py",
-    "tests/attack/test_kills.py",
-    "tests/attack/test_run_folders_shared.py",
-    "tests/attack/test_threads.py",
-    "tests/studies/test_capability.py",
-    "tests/studies/test_fragile_tasks.py",
-    "tests/studies/test_locos.py",
-    "tests/ranking/masks/test_degenerate.py",
-    "tests/ranking/masks/test_greedy.py",
-    "tests/ranking/masks/test_localize.py",
-    "tests/ranking/masks/test_recovery.py",
-    "tests/ranking/masks/test_search.py",
-    "tests/trials/test_sandbox.py",
-    "tests/tasks/sec10k/test_packaged.py",
-    "tests/tasks/sec10k/test_sec10k.py",
-    "tests/tasks/test_rhyme.py",
-    "tests/evidence/test_correlation.py",
-    "tests/evidence/test_transfer.py",
-    "tests/evidence/test_validation.py",
-    "tests/ranking/causal/test_paths.py",
-    "tests/evidence/test_recovery.py",
-    "tests/ranking/one_pass/test_score_heads.py::test_killed_outright",
-    "tests/tasks/test_multiple_choice.py::test_a_faulty_row_is_named",
-    "tests/test_notebooks.py::test_",
-)
-"""Tests that `make quick` leaves out; their files, or the beginning of their names."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest first, so that no worker is busy with it after the others are done.
-
-    Two workers get a half each, and what is left at the end of one is taken over by the other: notebooks stand at the start of
-    both, then tests of other real models in one, which loads each model once, and in the other those of studies, which is run
-    once for all tests of it.
-    """
+    """`make quick` takes one architecture of those that a test runs on."""
+    further = set(zoo.ARCHITECTURES) - {"llama-gqa"}
     for item in items:
-        if item.nodeid.startswith(SLOW):
-            item.add_marker("slow")
-    notebooks = [item for item in items if item.get_closest_marker("notebook") is not None]
-    real = [item for item in items if item.get_closest_marker("real") is not None and item not in notebooks]
-    studies = [item for item in items if "tests/studies" in item.nodeid and item not in real]
-    placed = {*notebooks, *real, *studies}
-    others = [item for item in items if item not in placed]
-    one, other = notebooks[::2] + real, notebooks[1::2] + studies
-    cut = max(0, len(items) // 2 - len(one))
-    items[:] = [*one, *others[:cut], *other, *others[cut:]]
+        given = getattr(item, "callspec", None)
+        if given is not None and further & {each for each in given.params.values() if isinstance(each, str)}:
+            item.add_marker("wide")
 
 
 @cache

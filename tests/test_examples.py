@@ -122,6 +122,7 @@ def failed(value: Any, globs: dict[str, Any]) -> str:
     return "".join(said)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted(public()))
 def test_the_example_shows_what_it_says(name: str, names: dict[str, Any]) -> None:

@@ -143,6 +143,7 @@ def test_runs_top_to_bottom_and_keeps_to_the_rules(path: Path, tmp_path: Path) -
     assert faults(done) == []
 
 
+@pytest.mark.slow
 def test_a_failing_cell_is_caught(tmp_path: Path) -> None:
     with pytest.raises(nbclient.exceptions.CellExecutionError, match="no such head"):
         run(written("x = 1", "raise ValueError('no such head')"), tmp_path)
@@ -155,6 +156,7 @@ def test_the_kernel_is_the_running_interpreter_in_the_given_folder(tmp_path: Pat
     assert Path(folder).samefile(tmp_path)
 
 
+@pytest.mark.slow
 def test_each_rule_catches_what_breaks_it(tmp_path: Path) -> None:
     # One picture is enough for three code cells, not for four; 40 lines pass, 41 do not; a table's rows count as lines.
     good = run(written(FIGURE, "print('\\n'.join('0' * 40))", "1"), tmp_path)

@@ -50,6 +50,7 @@ def real(name: str) -> Any:
     return real_model(name)
 
 
+@pytest.mark.slow
 def test_every_check_holds(real: Any) -> None:
     report = lh.check_model(real)
     assert report.passed, report.frame.to_string()
@@ -65,6 +66,7 @@ def test_the_shapes_are_the_published_ones() -> None:
     assert set(smol.windows) == {None}
 
 
+@pytest.mark.slow
 def test_every_needle_is_tracked_by_the_real_tokenizers(real: Any) -> None:
     for split in ("select", "test"):
         for trial in lh.tasks.packaged(split=split, n=40, seed=2):
@@ -78,6 +80,7 @@ def test_every_needle_is_tracked_by_the_real_tokenizers(real: Any) -> None:
             assert real.tokenizer.decode(encoded.answer_tokens) == " " + trial.answer
 
 
+@pytest.mark.slow
 def test_every_name_is_one_token_and_every_other_answer_several(real: Any) -> None:
     for split in ("select", "test"):
         for questions, lengths in (("onehop", {1}), ("multitoken", set(range(2, 12)))):
@@ -85,6 +88,7 @@ def test_every_name_is_one_token_and_every_other_answer_several(real: Any) -> No
             assert {len(trial.encode(real.tokenizer).answer_tokens) for trial in trials} <= lengths
 
 
+@pytest.mark.slow
 def test_positions_are_absolute_past_the_sliding_window() -> None:
     """A prompt longer than Gemma's window of 512: every head, also on sliding layers, equals the plain formula."""
     model = real_model("gemma-3-270m")
@@ -117,6 +121,7 @@ def test_positions_are_absolute_past_the_sliding_window() -> None:
     assert float(patterns[12][:, : len(encoded) - 512].max()) == 0.0
 
 
+@pytest.mark.slow
 def test_locos_finds_heads_whose_ablation_costs_the_answer(name: str, real: Any) -> None:
     test = lh.tasks.packaged(split="test", n=8, context_length=300, seed=1)
     means = lh.mean_activations(real, lh.tasks.packaged(**SELECT), n=4, progress=False)
@@ -140,6 +145,7 @@ def test_the_published_locos_head_of_gemma_is_among_the_best_three() -> None:
     assert "L12H1" in map(str, locos("gemma-3-270m").top(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKAGES)
 def test_bfloat16_scores_stay_within_the_stated_tolerance(name: str) -> None:
     """Within a tenth of the ranking's largest score, and nine of the ten best heads.
@@ -158,6 +164,7 @@ def test_bfloat16_scores_stay_within_the_stated_tolerance(name: str) -> None:
         assert len(set(a.top(10)) & set(b.top(10))) >= 9, method
 
 
+@pytest.mark.slow
 def test_ablation_works_while_generating(real: Any) -> None:
     prompt = "The old ferryman lived near the harbour. Every morning the old"
     tokens = real.to_tokens(prompt)
@@ -175,10 +182,12 @@ def test_ablation_works_while_generating(real: Any) -> None:
     assert torch.equal(plain, again)
 
 
-def test_patching_a_real_model_equals_one_run_with_hooks_per_head(real: Any) -> None:
+@pytest.mark.slow
+def test_patching_a_real_model_equals_one_run_with_hooks_per_head(name: str, real: Any) -> None:
     (trial,) = lh.tasks.packaged(n=1, context_length=240, questions="direct", depths=[0.9], seed=3)
     encoded = trial.encode(real.tokenizer)
-    found = lh.patch_heads(real, [encoded], positions="all", progress=False)
+    positions = "all" if name == "gemma-3-270m" else "answer"  # Of 270 heads, all rows take long.
+    found = lh.patch_heads(real, [encoded], positions=positions, progress=False)
     estimate = lh.attribution_patch(real, [encoded], progress=False)
     (made,) = lh.trials.make_pairs([encoded], real.tokenizer, lh.head_geometry(real))
     pair = TokenPair.of(made)
@@ -190,21 +199,22 @@ def test_patching_a_real_model_equals_one_run_with_hooks_per_head(real: Any) -> 
 
     with torch.no_grad():
         _, clean = real.run_with_cache(pair.clean[None], names_filter=lambda name: name.endswith("attn.hook_z"))
-        base = metric(real(pair.corrupt[None]))
+        base, copied = metric(real(pair.corrupt[None])), slice(None) if positions == "all" else rows
         for head in (*found.top(2), found.bottom(1)[0]):
-            name = f"blocks.{head.layer}.attn.hook_z"
+            point = f"blocks.{head.layer}.attn.hook_z"
 
-            def put(z: torch.Tensor, hook: Any, name: str = name, head: lh.Head = head) -> torch.Tensor:
-                z[:, :, head.head] = clean[name][:, :, head.head]
+            def put(z: torch.Tensor, hook: Any, point: str = point, head: lh.Head = head) -> torch.Tensor:
+                z[:, copied, head.head] = clean[point][:, copied, head.head]
                 return z
 
-            wanted = metric(real.run_with_hooks(pair.corrupt[None], fwd_hooks=[(name, put)])) - base
+            wanted = metric(real.run_with_hooks(pair.corrupt[None], fwd_hooks=[(point, put)])) - base
             assert found[head] == pytest.approx(wanted, abs=1e-4)
     # One pair is noisy: the estimate has to agree on the sign of what matters most, not on the whole order.
     assert all(estimate[head] > 0 for head in found.top(2))
     assert not has_hooks(real)
 
 
+@pytest.mark.slow
 def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: dict[str, Any] = {
         "draws": 2,
@@ -244,6 +254,7 @@ def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pyt
     pd.testing.assert_frame_equal(again.claims, finding.claims)
 
 
+@pytest.mark.slow
 def test_why_explains_a_prompt_of_one_s_own() -> None:
     prompt = (
         "The old lighthouse was painted green last summer. Anna keeps her boat in the harbour of Bergen, and her brother Tom "
@@ -266,6 +277,7 @@ def test_a_part_of_a_prompt_is_marked_in_whole_tokens() -> None:
         assert ("<|im_start|>user" in tokenizer.decode(trial.tokens)) == chat
 
 
+@pytest.mark.slow
 def test_the_page_says_which_heads_token_maps_find(name: str, real: Any) -> None:
     found = lh.score_heads(real, lh.token_maps(), ["token_map", "token_map_raw"], progress=False)
     maps, raw = (lh.ranking.by_map(found[method]) for method in ("token_map", "token_map_raw"))

@@ -48,7 +48,7 @@ def shown_by(preset: Row) -> str:
 
 
 def _names(text: str, names: Iterable[str]) -> set[str]:
-    return {name for name in names if re.search(rf"\b{name}\b", text)}
+    return set(re.findall(rf"\b(?:{'|'.join(sorted(names, key=len, reverse=True))})\b", text))
 
 
 def over_k(results: Results, models: dict[str, Row], named: Callable[[str, str], str]) -> str:

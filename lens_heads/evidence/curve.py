@@ -135,14 +135,13 @@ def ablation_curve(
         planned.append(replace(NO_ABLATION, condition=Condition.no_needle(), tasks=tuple(bare)))
     meta = {
         **grid.settings,
-        "task": main,
+        "task": main,  # Of a stored curve.
         "rankings": list(chosen),
         "ks": sizes,
         "draws": controls.draws,
         "seed": controls.seed,
     }
-    meta |= {"selecting": True} if selecting else {}
-    curve = _until(precision, grid, planned, meta)
+    curve = replace(_until(precision, grid, planned, main, meta), model=grid.identity, selecting=selecting)
     if grid.folder is not None:
         curve.save(grid.folder.path)
     return curve if verdict is None else replace(curve, verdicts=tuple(judge(curve, k=verdict)))
@@ -176,12 +175,14 @@ def _reference(
     return mean_activations(model, list(chose.values()), progress=progress)
 
 
-def _until(precision: Precision | None, grid: Grid, planned: Sequence[HeadSet], meta: dict[str, Any]) -> AblationCurve:
+def _until(
+    precision: Precision | None, grid: Grid, planned: Sequence[HeadSet], main: str, meta: dict[str, Any]
+) -> AblationCurve:
     """The curve of all trials, or of as many blocks of the main task's as the precision takes."""
     if precision is None:
         return AblationCurve(_named(grid.run(planned)), meta)
-    own = (meta["task"], _bare_name(meta["task"]))
-    most, tables, done = min(precision.at_most, len(grid.tasks[meta["task"]])), [], 0
+    own = (main, _bare_name(main))
+    most, tables, done = min(precision.at_most, len(grid.tasks[main])), [], 0
     while True:
         end = min(most, done + precision.next_block(done))
         tables.append(_named(grid.run(_on(planned, own), done, end)))

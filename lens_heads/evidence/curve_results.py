@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.fields import check_columns
 from lens_heads.runs.files import path_of, write_atomic
+from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.reading import read_json
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.runs.typed import typed_methods
@@ -44,7 +45,8 @@ class AblationCurve(Drawn):
     metric). `frame` summarizes it with intervals; `differences` and `dissociation` compare conditions. `verdicts`: what
     `ablation_curve(verdict=k)` told; they are not stored, and `verdicts.judge(curve, k=k)` gives them again.
 
-    `meta`: the settings.
+    `meta`: the settings. `model`: on which it was measured. `selecting`: whether its trials selected something, so that it proves
+    nothing.
 
     Example:
         >>> best = curve.frame[(curve.frame["set"] == "top") & (curve.frame["metric"] == "logprob")]
@@ -55,6 +57,8 @@ class AblationCurve(Drawn):
     per_trial: pd.DataFrame
     meta: dict[str, Any]
     verdicts: tuple[Verdict, ...] = ()
+    model: ModelIdentity = field(default_factory=partial(ModelIdentity, ""))
+    selecting: bool = False
 
     @property
     def main_task(self) -> str:
@@ -270,7 +274,8 @@ class AblationCurve(Drawn):
         folder = path_of(folder, "folder")
         write_table(folder / "per_trial.parquet", self.per_trial)
         write_table(folder / "summary.parquet", self.frame)
-        write_atomic(folder / "curve.json", json.dumps(self.meta, indent=2, default=str) + "\n")
+        about = self.meta | {"selecting": self.selecting}
+        write_atomic(folder / "curve.json", json.dumps(about, indent=2, default=str) + "\n")
         return folder
 
     @classmethod
@@ -288,7 +293,8 @@ class AblationCurve(Drawn):
                 f"{folder} is not an ablation curve ({lacks}): pass a folder written by AblationCurve.save"
             )
         check_table(folder / "per_trial.parquet", table)
-        return cls(table, meta)
+        model = ModelIdentity.read({**meta, "name": meta.get("model", "")})
+        return cls(table, meta, model=model, selecting=bool(meta.pop("selecting", False)))
 
     def __repr__(self) -> str:
         ks = sorted(set(self.per_trial["k"]))

@@ -28,6 +28,7 @@ from lens_heads.model.identity import identified
 from lens_heads.model.rope import batched
 from lens_heads.model.run_folders import folder_for
 from lens_heads.runs import engine
+from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder
@@ -95,10 +96,15 @@ class Grid:
         return [trial for trials in self.tasks.values() for trial in trials]
 
     @cached_property
+    def identity(self) -> ModelIdentity:
+        """The model that is measured."""
+        return identified(self.model, "metrics")
+
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """What stored results depend on, except for the heads, which are in each result's key."""
         return {
-            **identified(self.model, "metrics").settings,
+            **self.identity.settings,
             **self.ablation.settings,
             "max_new_tokens": self.options.room(self.generate),
             "tasks": {name: trials_digest(trials) for name, trials in self.tasks.items()},

@@ -237,7 +237,7 @@ def _beyond_random(
 
 def _condition(curve: AblationCurve, ranking: str | None, k: int | None) -> Condition:
     """The top k of a ranking. ValueError if the curve has no such ranking or number."""
-    if curve.meta.get("selecting"):
+    if curve.selecting:
         raise ValueError("this curve's trials selected something, so it proves nothing: run one on other trials")
     name = curve.rankings[0] if ranking is None else ranking
     sizes = _sizes(curve, name)

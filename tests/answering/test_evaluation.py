@@ -116,6 +116,7 @@ def test_texts_are_a_plain_greedy_loops(arch: str, model: Any, batch_size: int) 
             assert float(found.metrics[name][i]) == pytest.approx(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_stop_token_ends_one_row_only(gqa: Any, monkeypatch: pytest.MonkeyPatch, batch_size: int) -> None:
     """Each row in turn has its third token declared a stop of the model's own."""
@@ -137,6 +138,7 @@ def newline_trial(seed: int) -> EncodedTrial:
     return random_trial(seed, 18, needle=(2, 6))
 
 
+@pytest.mark.slow
 def test_a_newline_ends_the_text(gqa: Any) -> None:
     hf, newline = plain("llama-gqa"), zoo.tokenizer().convert_tokens_to_ids("Ċ")
 

@@ -77,6 +77,7 @@ def _unchanged() -> Any:
     assert not has_hooks(M())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "argument", "hint"), arguments())
 def test_a_malformed_argument_is_refused_by_its_name(name: str, argument: str, hint: Any) -> None:
     function, given = CALLS[name]

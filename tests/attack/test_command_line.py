@@ -140,6 +140,7 @@ WRONG: list[tuple[str, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "says"), WRONG, ids=[line[0] for line in WRONG])
 def test_a_wrong_command_ends_in_one_line(
     words: str, says: str, folder: Path, scores: Path, tmp_path: Path, command: Callable[..., tuple[int, str]]
@@ -311,6 +312,7 @@ def started(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", START, *arguments], stderr=subprocess.PIPE, text=True, **options)
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_one_line(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -323,6 +325,7 @@ def test_a_closed_pipe_is_one_line(tmp_path: Path) -> None:
     assert process.returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_behind_the_output_is_one_line() -> None:
     with open("/dev/full", "w") as full:

@@ -153,6 +153,7 @@ def made(text: str, value: int = 1) -> Any:
     return module.f
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_function_that_does_or_reads_something_else_is_another_one(name: str) -> None:
     one, again, other = (code_of(made(TEXTS[name], value)) for value in (1, 1, 2))
@@ -160,6 +161,7 @@ def test_a_function_that_does_or_reads_something_else_is_another_one(name: str) 
     assert one != other
 
 
+@pytest.mark.slow
 def test_functions_are_the_same_in_every_process() -> None:
     program = (
         "import json; from tests.attack.test_functions import *;"
@@ -236,6 +238,7 @@ UNKNOWN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_cannot_be_identified_is_refused_with_the_remedy(name: str) -> None:
     text, says = UNKNOWN[name]

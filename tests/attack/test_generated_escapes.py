@@ -230,6 +230,7 @@ def attempted(attempt: str, canaries: Canaries, **options: bool) -> Verdict:
     return run(PROGRAM.replace("{attempt}", body), TESTS, DOUBLE, **options)
 
 
+@pytest.mark.slow
 @needs_confinement
 @pytest.mark.parametrize("attempt", ESCAPES.values(), ids=ESCAPES)
 def test_nothing_gets_out(attempt: str, canaries: Canaries) -> None:

@@ -83,6 +83,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.slow
 @needs_confinement
 @pytest.mark.parametrize("program", FORGERIES.values(), ids=FORGERIES)
 def test_a_wrong_program_does_not_pass(program: str) -> None:

@@ -174,6 +174,7 @@ WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("part", ["q_proj", "k_proj", "v_proj", "o_proj"])
 def test_every_write_to_a_weight_is_seen(part: str, write: Callable[[torch.Tensor], Any]) -> None:

@@ -154,6 +154,7 @@ def attack(model: Any, name: str, times: int, look: Callable[[Any], Any] = lambd
         assert state(model) == before, f"interrupted at instruction {at} of {counter.count}, {name} left something"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKS)
 def test_an_interrupt_leaves_nothing(model: Any, name: str) -> None:
     attack(model, name, 18 if name in CONTEXTS else 7)

@@ -291,6 +291,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error:.*failed:UserWarning")  # A batch that raises would run again in halves.
 @pytest.mark.parametrize(("relation", "function", "arch"), CASES)
 def test_relation(relation: Relation, function: str, arch: str, tmp_path: Path, answered: None) -> None:
@@ -485,6 +486,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder, lh.load_model(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_gives_what_the_call_gives(
     name: str, saved: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ SEEDED: dict[str, Callable[[Any], Any]] = {
 SEEDS = [-1, 1.5, "0", True, None, float("inf"), 2**63]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", SEEDS, ids=map(repr, SEEDS))
 @pytest.mark.parametrize("what", SEEDED)
 def test_a_seed(what: str, value: Any) -> None:

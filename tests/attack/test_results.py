@@ -50,6 +50,7 @@ def methods(value: Any) -> Iterator[tuple[str, dict[str, inspect.Parameter], dic
         yield name, dict(inspect.signature(getattr(value, name)).parameters), _hints(plain, inspect.signature(plain))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", RESULTS)
 def test_a_malformed_argument_is_refused_by_its_name(call: str) -> None:
     value, tried = result(call), 0

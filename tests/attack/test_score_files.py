@@ -121,6 +121,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     meta=st.dictionaries(st.sampled_from(["order", "selected", "unit", "shape", "values", "made_on", "trials"]), JSON)

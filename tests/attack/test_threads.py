@@ -54,6 +54,7 @@ WORKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["patch_heads", "ablation_curve"])
 @pytest.mark.parametrize("name", WORKS)
 def test_two_calls_at_once_give_what_they_give_in_turn(model: Any, name: str, other: str) -> None:

@@ -31,6 +31,7 @@ def task(source: Path, needle_set: str) -> list[str]:
     return ["--task", "nolima", *[part for pair in given for part in ("--with", pair)]]
 
 
+@pytest.mark.slow
 def test_rank_by_several_methods(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,6 +47,7 @@ def test_rank_by_several_methods(
     assert "best_in_turn" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_score_then_heads_then_ablate(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +105,7 @@ def test_score_then_heads_then_ablate(
     assert "arithmetic is spared by locos's top 3 heads" in shown
 
 
+@pytest.mark.slow
 def test_attention_to_every_needle_is_multiplied(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,6 +119,7 @@ def test_attention_to_every_needle_is_multiplied(
         assert rows[trial, "top"] != rows[trial, "none"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flag", "begins"), [("--prepend-bos", "<bos>"), ("--no-prepend-bos", "no BOS")])
 def test_prompts_begin_as_the_command_says(
     flag: str, begins: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +137,7 @@ def test_scores_are_held_against_other_spans(folder: Path, tmp_path: Path, monke
     assert HeadScores.load(out / "locos.json").p_values().min() >= 0.05
 
 
+@pytest.mark.slow
 def test_check_says_whether_it_holds(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -332,6 +337,7 @@ def test_help_and_import_do_not_import_torch() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 def test_finding_and_comparing_heads_import_transformers_only_with_a_model() -> None:
     """Notebooks silence its progress bars after their imports."""
     code = "import sys, lens_heads.compare, lens_heads.evidence; print('huggingface_hub' in sys.modules)"
@@ -353,6 +359,7 @@ def test_an_interrupt_is_reported_and_not_a_traceback(
 SIZES = {"precision": None, "max_trials": None, "plan": False}
 
 
+@pytest.mark.slow
 def test_why_writes_a_page(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -487,6 +494,7 @@ def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "method"), [([], "cri"), (["--ig-steps", "1"], "attribution")])
 def test_patch_writes_the_scores_that_python_gives(
     more: list[str],
@@ -511,6 +519,7 @@ def test_patch_writes_the_scores_that_python_gives(
     assert f"2 pairs; run folder: {out}" in shown.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_localize_finds_saves_and_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_folder(tmp_path_factory.mktemp("tiny-llama"))
 
 
+@pytest.mark.slow
 def test_prune_writes_a_checkpoint(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -28,6 +29,7 @@ def test_prune_writes_a_checkpoint(
     assert head_geometry(lh.load_model(to)).n_kv_heads == 1
 
 
+@pytest.mark.slow
 def test_the_lowest_heads_of_a_score_file(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

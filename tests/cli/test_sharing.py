@@ -50,6 +50,7 @@ def stored(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.glob("trials/*.safetensors")}
 
 
+@pytest.mark.slow
 def test_shards_then_the_same_command(
     command: list[str],
     whole: dict[str, bytes],
@@ -73,6 +74,7 @@ def test_shards_then_the_same_command(
     assert both.keys() == whole.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
 @pytest.mark.timeout(300)
 def test_a_driver_that_is_stopped_is_continued_by_one_process(

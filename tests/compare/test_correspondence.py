@@ -52,6 +52,7 @@ def random_scores(seed: int, layers: int = 3, heads: int = 4, spread: float = 0.
 # Ground truth: a copy whose heads stand in another order
 
 
+@pytest.mark.slow
 def test_every_head_of_a_permuted_copy_is_found(arch: str) -> None:
     match, truth = copies(arch)
     assert match_accuracy(match, truth) == 1
@@ -74,6 +75,7 @@ def test_one_part_is_enough_for_a_copy(part: str) -> None:
     assert np.isnan(match.p), "one part cannot disagree with itself"
 
 
+@pytest.mark.slow
 def test_accuracy_falls_with_noise_on_the_weights() -> None:
     rates = []
     for noise in (0.0, 0.3, 3.0):

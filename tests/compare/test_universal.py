@@ -76,6 +76,7 @@ def test_the_best_are_the_lowest_where_scores_say_so() -> None:
     assert universal_heads(highest, k=2).heads == [], "the highest of these are zeros"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tasks", "k", "at_least"), [(4, 3, 2), (6, 5, 3), (3, 8, 3)])
 def test_the_expected_number_is_that_of_random_heads(tasks: int, k: int, at_least: int) -> None:
     """Rankings at random, again and again, through the same function."""

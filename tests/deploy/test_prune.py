@@ -108,6 +108,7 @@ REMOVED = ["gpt-oss", "laguna", "llama", "olmo", "phi3", "qwen2", "vaultgemma"]
 without weights, one projection of queries, keys and values, biases, and no head_dim in the configuration."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REMOVED)
 @torch.no_grad()
 def test_what_carries_heads_is_cut(name: str, tmp_path: Path) -> None:
@@ -149,6 +150,7 @@ def test_what_no_checkpoint_could_say_is_refused_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_alibi_is_compared_by_eager_attention(tmp_path: Path) -> None:
     """Falcon's sdpa gives other logits with ALiBi."""
@@ -179,6 +181,7 @@ def test_where_to_stop_is_kept(tmp_path: Path) -> None:
 # Full disks and killed processes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [SafetensorError, Exception])
 def test_a_full_disk_is_an_os_error_that_names_the_folder(
     error: type[Exception], gqa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -206,6 +209,7 @@ def test_other_errors_stay_what_they_are(gqa: Any, tmp_path: Path, monkeypatch: 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_killed_call_s_leftovers_go_with_the_next_and_a_live_one_s_stay(gqa: Any, tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None

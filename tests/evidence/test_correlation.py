@@ -66,6 +66,7 @@ def test_the_published_correlations_come_out(a: str, b: str, r2: float, p: float
     assert found.naive_p < found.p / 10, "56 points that are not independent look like much more than 8 tasks"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_r2_and_p_are_a_plain_loop(seed: int) -> None:
     a, b = table(seed, 3, 5), table(seed + 10, 3, 5)[["t3", "t0", "t4", "t2", "t1"]]
@@ -108,6 +109,7 @@ def test_many_tasks_are_permuted_at_random() -> None:
     assert correlate(table(0), table(3), permutations=50, seed=1).p != correlate(table(0), table(3), permutations=50).p
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000), st.permutations(range(5)), st.lists(st.floats(-5, 5), min_size=4, max_size=4))
 def test_what_r2_does_not_depend_on(seed: int, order: list[int], by_k: list[float]) -> None:
@@ -124,6 +126,7 @@ def test_what_r2_does_not_depend_on(seed: int, order: list[int], by_k: list[floa
 # Something and nothing
 
 
+@pytest.mark.slow
 def test_nothing_is_called_something_as_often_as_p_says() -> None:
     """Unrelated tasks with levels of their own: p < .05 in 5 % of studies; the p over points calls most of them something."""
     found = [correlate(table(2 * i, 4, 6), table(2 * i + 1, 4, 6)) for i in range(300)]
@@ -133,6 +136,7 @@ def test_nothing_is_called_something_as_often_as_p_says() -> None:
     assert (naive <= 0.05).mean() > 0.15
 
 
+@pytest.mark.slow
 def test_the_same_fragile_tasks_are_found_in_two_models() -> None:
     a, b = planted(1, WEAK, items=300), planted(2, WEAK, items=300)
     found = correlate(a, b)
@@ -150,6 +154,7 @@ def test_the_same_fragile_tasks_are_found_in_two_models() -> None:
     assert other.p > 0.2
 
 
+@pytest.mark.slow
 def test_the_noise_ceiling_falls_with_the_items() -> None:
     """Few items, and items that answer by chance: two runs of one model agree no better than the ceiling says."""
     ceilings, agreed = [], []
@@ -162,6 +167,7 @@ def test_the_noise_ceiling_falls_with_the_items() -> None:
     assert agreed == pytest.approx(ceilings, abs=0.1)
 
 
+@pytest.mark.slow
 def test_reliability_is_a_plain_split_half() -> None:
     m = planted(4, WEAK, ks=(4, 16), items=60, draws=0, shared=0.3)
     per_item = m.per_item

@@ -70,6 +70,7 @@ def looped(a: pd.DataFrame, b: pd.DataFrame, of_a: list[pd.DataFrame], of_b: lis
 # The numbers
 
 
+@pytest.mark.slow
 def test_strata_and_covariates_are_a_plain_loop() -> None:
     a, b = frames(0)
     rng = np.random.default_rng(1)
@@ -137,6 +138,7 @@ def test_taking_random_heads_out_is_written_down_in_the_table() -> None:
 # Something and nothing
 
 
+@pytest.mark.slow
 def test_answer_format_alone_is_not_called_agreement() -> None:
     found = [correlate(*frames(seed, level=3.0), strata=FORMATS, permutations=99, seed=seed) for seed in range(300)]
     assert np.mean([each.verdict() == "correlated" for each in found]) <= 0.06

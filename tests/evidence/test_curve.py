@@ -110,6 +110,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 # The numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "batch_size"), [("mean", 1), ("resample", 2), ("streaming", 1)])
 def test_every_number_is_evaluate_under_ablate(gqa: Any, kind: str, batch_size: int) -> None:
     reference: Any = mean_activations(gqa, trials(2, 90), progress=False) if kind == "mean" else None
@@ -272,6 +273,7 @@ def test_sets_of_heads_run_side_by_side_and_tasks_apart(gqa: Any, counted: Count
     assert sorted(counted.batches, key=len) == [["random-40", "random-41"], ["random-10", "random-11", "random-12"]]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_leaves_sets_with_different_trials(gqa: Any, tmp_path: Path) -> None:
     whole = curve_of(gqa, batch_size=3, out=tmp_path)
     for number, shard in enumerate(sorted((tmp_path / "trials").iterdir())):
@@ -283,6 +285,7 @@ def test_a_stopped_run_leaves_sets_with_different_trials(gqa: Any, tmp_path: Pat
     np.testing.assert_allclose(again.per_trial[names], whole.per_trial[names], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_a_run_folder_runs_only_what_is_missing(gqa: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean, out = curve_of(gqa), tmp_path / "run"
@@ -327,6 +330,7 @@ def test_a_run_folder_with_another_reference_is_refused(gqa: Any, tmp_path: Path
     curve_of(gqa, reference=TrialActivations(z.clone(), "a"), **options)
 
 
+@pytest.mark.slow
 def test_a_trial_that_raises_is_left_out(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clean = curve_of(gqa)
     monkeypatch.setattr(ablation, "answer_batch", Counted(fail=lambda trial: trial.id == "random-11"))
@@ -682,6 +686,7 @@ def test_log_probabilities_dissociate_by_their_exponential() -> None:
     assert found["other_loss"] == pytest.approx((1.0 - 0.875) / 1.0, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_a_curve_is_the_same(tmp_path: Path) -> None:
     model = tiny("llama-gqa")
     curve = curve_of(model, generate=True, max_new_tokens=2, specificity={"recall": trials(1, 40)})

@@ -31,6 +31,7 @@ def evaluated(n: int = 6) -> list[Any]:
     return planted.trials(3 + n)[3:]
 
 
+@pytest.mark.slow
 def test_the_reference_is_that_of_the_trials_that_chose_the_heads(model: Any, scores: lh.HeadScores) -> None:
     means = lh.mean_activations(model, planted.trials(3), progress=False)
     options: dict[str, Any] = {"ks": (1, 2), "controls": lh.Controls(draws=2), **QUIET}
@@ -50,6 +51,7 @@ def test_scores_of_a_file_know_their_trials_no_longer(model: Any, scores: lh.Hea
     assert lh.ablation_curve(model, evaluated(2), stored, ks=1, kind="zero", controls=(), **QUIET).rankings == ["locos"]
 
 
+@pytest.mark.slow
 def test_a_verdict_comes_with_one_run(model: Any, scores: lh.HeadScores) -> None:
     curve = lh.ablation_curve(model, evaluated(), scores, ks=1, verdict=2, **QUIET)
     assert sorted({one.k for one in curve.conditions() if one.set == "top"}) == [1, 2]
@@ -59,6 +61,7 @@ def test_a_verdict_comes_with_one_run(model: Any, scores: lh.HeadScores) -> None
     assert curve.meta["draws"] == JUDGED.draws != BESIDE.draws
 
 
+@pytest.mark.slow
 def test_a_verdict_without_needles_is_on_the_cost(model: Any, scores: lh.HeadScores) -> None:
     bare = [replace(trial, needle=None) for trial in evaluated()]
     few = lh.Controls(("random", "random_like"), draws=3)

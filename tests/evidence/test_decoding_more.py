@@ -71,6 +71,7 @@ def test_no_contrast_is_plain_decoding(gqa: Any) -> None:
     torch.testing.assert_close(none.metrics["logprob"], plain.metrics["logprob"], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_contrast_helps_a_planted_model(tmp_path: Any) -> None:
     model, trials = planted.model(), planted.trials(8)
     plain = lh.evaluate(model, trials, **QUIET)
@@ -123,6 +124,7 @@ def test_reinforced_heads_equal_a_plain_loop(model: Any) -> None:
     assert not has_hooks(model)
 
 
+@pytest.mark.slow
 def test_reinforcement_helps_a_planted_model(tmp_path: Any) -> None:
     model, trials = planted.model(), planted.trials(6)
     plain = lh.evaluate(model, trials, **QUIET)

@@ -74,6 +74,7 @@ def by_loop(
     return float(answer_logprob(logits, pair.gold)[0])
 
 
+@pytest.mark.slow
 def test_every_way_equals_a_loop_of_full_forwards(arch: str, model: Any) -> None:
     pair, means = random_pair(), lh.mean_activations(model, lh.EncodedTrial(torch.arange(5, 25), None, "x", [3], "m"))
     for outside, positions, mlps in WAYS:
@@ -120,6 +121,7 @@ def additive(values: list[float], shares: list[tuple[float, int]]) -> Faithfulne
     return FaithfulnessCurve.of(pd.DataFrame(rows), {"m": scores}, meta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("outside", "kept_first"), itertools.product(("corrupt", "zero"), (True, False)))
 def test_it_only_grows_where_heads_only_add(outside: Any, kept_first: bool) -> None:
     """Five heads write the answer, each for itself; decoys and noise write nothing that matters. In any order, f never falls."""
@@ -222,6 +224,7 @@ def test_what_does_not_fit_is_named(gqa: Any, given: dict[str, Any], message: st
     assert lh.patch_heads(gqa, trial_of(random_pair()), progress=False).values.shape == (3, 4)
 
 
+@pytest.mark.slow
 def test_agrees_with_transformer_lens_where_it_runs() -> None:
     """TransformerLens keeps edges: those that a head does not write are kept, those of the heads outside are not."""
     analysis = pytest.importorskip("transformer_lens.tools.analysis.attribution_patching")

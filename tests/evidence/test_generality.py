@@ -58,6 +58,7 @@ def value(task: str, *heads: Head) -> np.ndarray:
     return by_loop(model(), TASKS[task], [heads], METRICS[task], generated)[0]
 
 
+@pytest.mark.slow
 def test_every_cell_is_the_metric_without_less_the_metric_with(found: Generality) -> None:
     table = found.frame.set_index(["source", "task"])
     assert list(table.index) == [(source, task) for task in TASKS for source in ("found", "idle")]
@@ -75,6 +76,7 @@ def test_every_cell_is_the_metric_without_less_the_metric_with(found: Generality
     assert not has_hooks(model())
 
 
+@pytest.mark.slow
 def test_random_heads_are_any_and_beyond_random_is_against_them(found: Generality) -> None:
     drawn = found.curve.per_trial[found.curve.per_trial["set"] == "random"]
     sets = {tuple(Head.parse(name) for name in heads.split(",")) for heads in drawn["heads"].unique()}
@@ -90,6 +92,7 @@ def test_random_heads_are_any_and_beyond_random_is_against_them(found: Generalit
         assert np.isnan([row["beyond_low"], row["beyond_high"]]).all()
 
 
+@pytest.mark.slow
 def test_damage_beyond_random_heads_has_the_interval_of_a_table_of_draws_by_trials() -> None:
     listed = {"mine": [COPIER, WRITER]}
     (row,) = generality(
@@ -126,6 +129,7 @@ def test_the_matrix_is_the_frame_source_by_task(found: Generality) -> None:
         found.matrix("drop")
 
 
+@pytest.mark.slow
 def test_lists_are_taken_whole_and_a_single_source_needs_no_name() -> None:
     lists = {"one": [COPIER], "three": ["L0H1", (1, 2), DECOY]}
     found = generality(model(), {"retrieval": OTHERS}, lists, k=2, controls=(), progress=False)
@@ -137,6 +141,7 @@ def test_lists_are_taken_whole_and_a_single_source_needs_no_name() -> None:
     assert list(generality(model(), {"t": OTHERS}, "L0H1,L1H2", k=1, progress=False).matrix().index) == ["heads"]
 
 
+@pytest.mark.slow
 def test_a_run_is_kept_and_goes_on(tmp_path: Path, found: Generality) -> None:
     few = {name: TASKS[name] for name in ("retrieval", "nothing")}
     options = {**OPTIONS, "metric": {name: METRICS[name] for name in few}, "out": tmp_path}

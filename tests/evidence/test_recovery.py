@@ -82,6 +82,7 @@ def test_every_number_equals_full_forwards_of_the_plain_model(arch: str, model: 
         assert row.recovery == pytest.approx((row.lp_patched - row.lp_ablated) / (row.lp_clean - row.lp_ablated))
 
 
+@pytest.mark.slow
 def test_the_planted_heads_recover_and_controls_do_not() -> None:
     model, trials = planted.model(), planted_trials(7)
     made = lh.patch_heads(model, trials, progress=False)
@@ -105,6 +106,7 @@ def test_the_planted_heads_recover_and_controls_do_not() -> None:
     assert frame.loc[("patched", False), "undefined"] == 0
 
 
+@pytest.mark.slow
 def test_only_examples_that_flip_count() -> None:
     model, trials = planted.model(), planted_trials(4)
     wrong = [EncodedTrial(t.tokens, t.needle, "Z", t.answer_tokens, f"wrong-{t.id}") for t in trials[:2]]

@@ -98,6 +98,7 @@ def ranking(model: Any, n: int = 8) -> Any:
     return replace(found, trial_ids=tuple(f"own-{i}" for i in range(n)), made_on=())
 
 
+@pytest.mark.slow
 def test_the_table_of_a_planted_ranking() -> None:
     """The heads that answer must keep the context; random ones lose it."""
     model = planted.model()

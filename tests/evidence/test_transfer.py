@@ -63,6 +63,7 @@ def evaluated(heads: tuple[Head, ...], target: str) -> Evaluation:
         return lh.evaluate(tiny("llama-gqa"), TASKS[target], max_new_tokens=3, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     matrix = matrix_of(gqa, generate=True, metric="correct", max_new_tokens=3, batch_size=batch_size)
@@ -85,6 +86,7 @@ def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     assert not has_hooks(gqa)
 
 
+@pytest.mark.slow
 def test_random_heads_are_drawn_from_all_heads(gqa: Any) -> None:
     """Without those of the sources they would be heads that nobody chose."""
     matrix = matrix_of(gqa, controls=lh.Controls("random", 12))
@@ -156,6 +158,7 @@ def test_ks_end_at_the_number_of_heads(gqa: Any, counted: Counted) -> None:
     assert matrix.beyond_random().loc[12].to_list() == pytest.approx([0, 0, 0], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_a_run_folder_runs_only_what_is_missing(gqa: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean, out = matrix_of(gqa), tmp_path / "run"
@@ -182,6 +185,7 @@ def test_a_run_folder_runs_only_what_is_missing(gqa: Any, monkeypatch: pytest.Mo
         matrix_of(gqa, kind="uniform", out=out)
 
 
+@pytest.mark.slow
 def test_short_rankings_are_completed_at_random(gqa: Any) -> None:
     short = {"one": ["L2H1"], "two": ["L2H1"], "three": SOURCES["one"]}
     with pytest.warns(
@@ -201,6 +205,7 @@ def test_short_rankings_are_completed_at_random(gqa: Any) -> None:
     assert other.meta["heads"]["one"] != matrix.meta["heads"]["one"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_a_trial_that_fails_under_one_set_is_left_out_under_all(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clean, spy = matrix_of(gqa)._table, Counted()

@@ -174,6 +174,7 @@ def test_right_answers_that_never_change_are_not_certain() -> None:
     assert (low < 0).all(axis=None)
 
 
+@pytest.mark.slow
 def test_intervals_of_right_answers_cover() -> None:
     rng, held = np.random.default_rng(6), []
     for _ in range(120):

@@ -76,6 +76,7 @@ def test_numbers_worked_by_hand() -> None:
     assert chance.loc["c"].to_dict() == {"k": 8, "drop": 0, "lowest": 0, "highest": 0, "draws": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matrix", [planted(3, WEAK), counted(planted(3, WEAK))], ids=["items", "counts"])
 @pytest.mark.parametrize("name", STATISTICS)
 def test_every_statistic_is_its_formula(matrix: TransferMatrix, name: str) -> None:
@@ -216,6 +217,7 @@ def test_equal_items_and_seed_give_equal_resamples_in_any_matrix() -> None:
     assert not np.allclose(m.resampled("fragility", n=20, seed=4), first)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), st.permutations(list(WEAK)))
 def test_the_order_of_rows_is_no_matter(seed: int, order: list[str]) -> None:

@@ -60,6 +60,7 @@ def drop_by_hooks(model: Any, trial: EncodedTrial, heads: list[Head]) -> float:
     return found[0] - found[1]
 
 
+@pytest.mark.slow
 def test_drops_are_those_of_full_forwards_with_hooks() -> None:
     match, copy = matched()
     table = validation().per_trial.set_index(["group", "task", "set", "draw", "trial"])["drop"]

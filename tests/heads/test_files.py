@@ -27,6 +27,7 @@ PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "wu_head_scores"
 finite = st.floats(-(2.0**100), 2.0**100, width=32)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=arrays(np.float32, array_shapes(min_dims=3, max_dims=3, max_side=4), elements=finite),

@@ -93,6 +93,7 @@ def test_a_head_the_model_does_not_have_is_refused(head: str) -> None:
         ramp(2, 3)[head]
 
 
+@pytest.mark.slow
 def test_random_heads_are_of_all_heads_and_follow_the_seed() -> None:
     found = ramp(6, 6)
     for like in (None, "layer"):

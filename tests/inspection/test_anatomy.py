@@ -170,6 +170,7 @@ def literal_matches(arch: str, direction: str = "raw", batch_size: int = 1) -> N
     assert not found.per_trial[-1].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "direction", "batch_size"),
     [("gpt2", "raw", 1), ("llama-gqa", "raw", 4), ("gemma3", "exact", 2), ("olmo3", "raw", 3)],
@@ -193,6 +194,7 @@ def vars_of(view: LayerView) -> dict[str, Any]:
     return {name: getattr(view, name) for name in LayerView.__dataclass_fields__}
 
 
+@pytest.mark.slow
 def test_reading_the_token_beside_a_key_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     literal_matches("llama-gqa")
     monkeypatch.setattr(anatomy, "_positive", broken(late, "_positive"))
@@ -232,12 +234,14 @@ def provenance_matches(arch: str, batch_size: int = 1) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.slow
 def test_provenance_matches_a_loop_over_rows(arch: str) -> None:
     frame = provenance_matches(arch, batch_size=4)
     seen = [kind for kind in get_args(Source) if (frame[kind] > 0).any()]
     assert {"needle", "question", "neighbourhood", "bulk"} <= set(seen)
 
 
+@pytest.mark.slow
 def test_a_neighbourhood_of_another_size_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     provenance_matches("llama-gqa")
     monkeypatch.setattr(anatomy, "NEIGHBOURHOOD", 12)

@@ -35,6 +35,7 @@ def text() -> list[int]:
     return torch.randint(3, 250, (40,), generator=torch.Generator().manual_seed(0)).tolist()
 
 
+@pytest.mark.slow
 def test_a_card_holds_the_scores(arch: str, model: Any, few_tokens: None) -> None:
     further = lh.HeadScores.from_trials("mine", torch.rand(2, 3, 4), ["a", "b"])
     found = describe(model, text=[text()], rankings=further, progress=False)
@@ -53,6 +54,7 @@ def test_a_card_holds_the_scores(arch: str, model: Any, few_tokens: None) -> Non
     assert len(describe(model, ["L1H0"], text=[text()], progress=False).frame) == 1
 
 
+@pytest.mark.slow
 def test_a_planted_circuit_gets_its_kinds(few_tokens: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lens_heads.inspection.cards.BLOCK", 12)
     found = describe(induction_model(), text=[text()], progress=False)
@@ -65,6 +67,7 @@ def test_a_planted_circuit_gets_its_kinds(few_tokens: None, monkeypatch: pytest.
         found.of("name mover")
 
 
+@pytest.mark.slow
 def test_words_that_the_tokenizer_lacks_leave_their_columns_empty(gqa: Any) -> None:
     with pytest.warns(UserWarning, match="describe leaves successor out: map 'successor': 0 of"):
         found = describe(gqa, ["L1H0"], text=[text()], progress=False)
@@ -170,6 +173,7 @@ def test_what_does_not_fit_is_named(few_tokens: None, how: Any, message: str) ->
         describe(tiny("llama-gqa"), progress=False, **how)
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_real_model_has_induction_heads_that_transformer_lens_finds_too(tmp_path: Any, capsys: Any) -> None:
     """By the command, with its page; the published detector of TransformerLens puts the same head first."""

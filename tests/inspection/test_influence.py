@@ -47,6 +47,7 @@ def test_no_heads_have_no_influence_and_responses_alone_count(gqa: Any) -> None:
         found.plot("b")
 
 
+@pytest.mark.slow
 def test_repeated_text_needs_the_induction_head_more_than_shuffled_text() -> None:
     model = induction_model(writes=2.0)
     block = torch.arange(20, 32)

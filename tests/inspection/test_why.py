@@ -83,6 +83,7 @@ def test_without_a_needle_the_tokens_are_found(found: Why) -> None:
     assert bare.frame["needle"].isna().all()
 
 
+@pytest.mark.slow
 def test_an_answer_that_the_model_does_not_give_is_said_so(found: Why) -> None:
     other = next(trial.answer for trial in planted.trials(8) if trial.answer != found.trial.answer)
     wrong = asked(answer=other)
@@ -112,6 +113,7 @@ def test_wrong_input_is_named() -> None:
     assert not has_hooks(model)
 
 
+@pytest.mark.slow
 def test_all_heads_leave_no_random_ones() -> None:
     found = asked(k=8)
     assert found.tried.random is None

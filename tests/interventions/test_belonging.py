@@ -308,6 +308,7 @@ def test_means_and_vectors_of_the_trials_themselves_are_refused(
         OWN[name](tiny("llama-gqa"), given, trials)  # type: ignore[arg-type]  # trials in place of a path
 
 
+@pytest.mark.slow
 def test_cards_and_matches_of_another_model_are_not_shown_beside_this_one() -> None:
     pytest.importorskip("anywidget")
     other, itself = zoo.bridge("llama-gqa", seed=9), moved()

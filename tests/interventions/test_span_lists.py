@@ -54,6 +54,7 @@ def test_the_order_of_the_call_is_that_of_the_list(gqa: Any) -> None:
     assert not torch.allclose(other, found.flip(0), atol=1e-3), "another trial's span would be seen"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error:.*failed")
 @pytest.mark.parametrize("begin", [0, 24])
 def test_a_curve_and_masks(gqa: Any, begin: int, tmp_path: Path) -> None:
@@ -100,6 +101,7 @@ def test_scores(gqa: Any) -> None:
         torch.testing.assert_close(scores, expected, **CLOSE)
 
 
+@pytest.mark.slow
 def test_what_runs_one_by_one(gqa: Any) -> None:
     """Knock-outs, contrasts, influence and recovery."""
     how: dict[str, Any] = {"kind": "emphasise", **QUIET}

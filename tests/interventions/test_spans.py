@@ -73,6 +73,7 @@ def test_each_trial_has_its_own_needle_and_last_row(model: Any, kind: str, part:
     torch.testing.assert_close(got.metrics["logprob"], expected, atol=3e-5, rtol=3e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error:.*failed")
 @pytest.mark.parametrize(("kind", "part"), PARTS)
 @pytest.mark.parametrize(

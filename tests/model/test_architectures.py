@@ -71,6 +71,7 @@ def test_a_bridge_of_one_s_own_is_refused_at_its_first_use(name: str, message: s
         lh.score_heads(model, [random_trial()], "locos", teacher_forced=True, progress=False)
 
 
+@pytest.mark.slow
 def test_a_forward_that_breaks_does_so_at_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = family_folder("qwen2", tmp_path / "model")
     lh.load_model(folder, device="cpu")

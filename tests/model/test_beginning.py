@@ -96,6 +96,7 @@ def test_copies_in_this_and_other_processes_begin_alike(tmp_path: Path) -> None:
         assert begins(copy.deepcopy(one.tokenizer)) == []
 
 
+@pytest.mark.slow
 def test_prepend_bos_decides_where_it_is_given(tmp_path: Path) -> None:
     for adds in ("", "<bos>"):
         folder = saved(tmp_path / f"model{adds[1:-1]}", adds=adds)
@@ -135,6 +136,7 @@ def without_tokenizer(source: Path, *_: Any, **__: Any) -> dict[str, Any]:
     return {}
 
 
+@pytest.mark.slow
 def test_a_run_folder_says_what_its_prompts_begin_with(tmp_path: Path) -> None:
     folder, trial = saved(tmp_path / "model"), lh.Trial("t", TEXT, "Oslo", template="{question}")
     for name, wanted in (("no BOS", None), ("<bos>", True)):

@@ -351,6 +351,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore", "error:.*(failed|fails)")  # What fails may be tried again by itself, or left out.
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.usefixtures("answered")
@@ -362,6 +363,7 @@ def test_devices_change_no_result_and_never_mix(elsewhere: tuple[str, Any], case
     assert_same(found, wanted, case)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore", "error:.*(failed|fails)")
 @pytest.mark.parametrize("case", ["ablation: curve", "causal: knockout", "causal: recovery", "other: masks"])
 def test_nor_where_no_prefill_is_kept(elsewhere: tuple[str, Any], case: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,7 @@ def test_it_runs_where_it_is_trusted(folder: Path) -> None:
         lh.load_model(folder, trust_remote_code="yes")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_workers_get_trusted_code_with_the_model(folder: Path, tmp_path: Path) -> None:
     """Another process, which has no such module, makes the model again."""
     cloudpickle: Any = pytest.importorskip("ray.cloudpickle")

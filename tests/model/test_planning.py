@@ -94,6 +94,7 @@ def test_a_run_on_many_gpus_is_of_the_known_order(qwen: Shape) -> None:
     assert 18 < MACHINES["h100"].memory(qwen, 32000) / 2**30 < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "gemma3"])
 def test_rates_of_this_machine(name: str, tmp_path: Path) -> None:
     zoo.hf_model(name).save_pretrained(tmp_path)
@@ -119,6 +120,7 @@ def test_configurations_that_cannot_be(name: str, message: str) -> None:
         shape_of(name)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     folder = str(commands.model_folder(tmp_path / "tiny"))

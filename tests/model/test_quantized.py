@@ -48,6 +48,7 @@ def bridge(name: str, quantized: bool) -> Any:
     return made.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama-gqa", "qwen3", "gemma3"])
 def test_scores_and_ablations_are_those_of_the_rounded_weights(name: str) -> None:
     eight, plain = bridge(name, True), bridge(name, False)

@@ -57,6 +57,7 @@ def test_a_packed_model_is_the_same_model(arch: str) -> None:
         assert torch.equal(alone(model)(tokens), model(tokens))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_folders_of_one_and_of_two_workers_are_equal(crew: Any, tmp_path: Path) -> None:
     for name, model in (("one", alone(crew)), ("two", crew)):
@@ -65,6 +66,7 @@ def test_folders_of_one_and_of_two_workers_are_equal(crew: Any, tmp_path: Path) 
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_a_call_of_several_loops_goes_on_alike(crew: Any) -> None:
     one, two = (lh.ranking.sahara(model, PROMPTS, k=3, kind="zero", progress=False) for model in (alone(crew), crew))
     assert one.order == two.order
@@ -84,6 +86,7 @@ class Deadly:
         return intact.max() - ablated.max()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_worker_that_dies_gives_its_unit_back(tmp_path: Path) -> None:
     model = tiny("llama-gqa")
@@ -98,6 +101,7 @@ def test_a_worker_that_dies_gives_its_unit_back(tmp_path: Path) -> None:
     torch.testing.assert_close(again.per_trial, expected.per_trial)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_workers_that_die_between_calls(tmp_path: Path) -> None:
     import ray
@@ -149,6 +153,7 @@ def test_workers_that_cannot_be(workers: Any, message: str) -> None:
     assert before == OPEN
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_study_counts_the_work_of_its_workers() -> None:
     from tests.studies.test_ranking_methods import run
@@ -206,6 +211,7 @@ def test_gpus_that_are_not_there(how: Any, each: float, message: str, monkeypatc
         devices_of(how, None, each_takes(each))
 
 
+@pytest.mark.slow
 def test_the_devices_of_a_cluster() -> None:
     class Cluster:
         def __init__(self, **there: float) -> None:

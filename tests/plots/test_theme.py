@@ -46,6 +46,7 @@ def test_every_method_of_the_package_has_a_look_with_a_unit() -> None:
     assert all(plots.STYLES[name].unit == one.unit != "" for name, one in SCORERS.items())
 
 
+@pytest.mark.slow
 def test_figures_know_the_methods_before_anything_is_ranked() -> None:
     code = "from lens_heads import plots; print(plots.method_style('dla').axis, plots.method_style('dla').color)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -52,6 +52,7 @@ def test_patching_is_that_of_patch_heads(positions: Any) -> None:
     assert found.method == name
 
 
+@pytest.mark.slow
 def test_means_of_other_trials_stand_in_and_those_that_rank_are_refused() -> None:
     others = [random_trial(seed) for seed in range(10, 14)]
     (found,) = lh.rank(model(), TRIALS, "attribute_ablation", calibration=others, **Q).values()

@@ -205,6 +205,7 @@ def test_work_that_returns_too_few_results_is_noticed() -> None:
         run(lambda batch: Work()(batch)[:-1], batch_size=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_errors_hold_no_tensors_of_the_runs_that_failed(batch_size: int) -> None:
     """Four failures kept 400 MB: a traceback holds the frames it went through, and these their variables."""

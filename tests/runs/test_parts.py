@@ -76,6 +76,7 @@ def test_one_after_the_other(tmp_path: Path, batch_size: int) -> None:
     assert abs(len(first) - len(second)) <= batch_size
 
 
+@pytest.mark.slow
 def test_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits for the other, through two loops of which the second needs the first."""
     monkeypatch.setattr(parts, "PATIENCE", 20.0)
@@ -116,6 +117,7 @@ def test_without_a_folder_a_call_runs_whole() -> None:
     assert parts.current() is None
 
 
+@pytest.mark.slow
 def test_parts_of_scores_leave_the_folder_of_one_process(tmp_path: Path) -> None:
     model, trials = tiny("llama-gqa"), [random_trial(seed, n=20 + seed) for seed in range(5)]
 

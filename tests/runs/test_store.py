@@ -48,6 +48,7 @@ def same(a: Result | None, b: Result) -> bool:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(keys=st.lists(st.text(), min_size=1, max_size=4, unique=True), record=st.dictionaries(st.text(), st.text()))
 def test_any_key_and_record_come_back(tmp_path_factory: Any, keys: list[str], record: dict[str, str]) -> None:

@@ -44,6 +44,7 @@ def test_a_line_of_ones_own_is_the_first() -> None:
     assert found[0].filename == __file__
 
 
+@pytest.mark.slow
 def test_every_warning_of_the_package_does() -> None:
     """None counts the functions between by hand, which a decorator would make wrong."""
     for file in Path(lens_heads.__file__).parent.rglob("*.py"):

@@ -29,6 +29,7 @@ def damage() -> dict[frozenset[lh.Head], np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 def test_a_random_lead_is_harmful_no_more_often_than_its_level(damage: dict[frozenset[lh.Head], np.ndarray]) -> None:
     """2,000 random leads, each against 40 random sets; the heads that do it are still told from them."""
     model = planted.model()

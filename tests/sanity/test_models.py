@@ -70,6 +70,7 @@ def test_shape_tokenizer_and_name(model: Any, control: Any) -> None:
     assert made.cfg.dtype == model.cfg.dtype
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_seed_repeats_itself_and_no_other(gqa: Any, control: Any) -> None:
     torch.manual_seed(99)
@@ -80,6 +81,7 @@ def test_a_seed_repeats_itself_and_no_other(gqa: Any, control: Any) -> None:
     assert len({one.weights, other.weights, identify(gqa).weights}) == 3
 
 
+@pytest.mark.slow
 def test_random_weights_are_those_of_the_classs_own_initialisation(arch: str) -> None:
     model = zoo.bridge(arch)
     made = lh.sanity.random_initialised(model, seed=5)
@@ -106,6 +108,7 @@ def test_half_precision_stays(dtype: torch.dtype) -> None:
         assert torch.isfinite(logits(made)).all()
 
 
+@pytest.mark.slow
 def test_outputs_are_the_originals_in_another_order(model: Any) -> None:
     made, shape = lh.sanity.shuffled_outputs(model, seed=2), head_geometry(model)
     orders = []
@@ -128,6 +131,7 @@ def test_outputs_are_the_originals_in_another_order(model: Any) -> None:
     assert not torch.allclose(logits(made), logits(model), atol=0.1)
 
 
+@pytest.mark.slow
 def test_a_planted_writer_writes_no_more() -> None:
     """LOCOS finds the head that writes the answer; after the exchange its place gives the answer nothing."""
     model, trials = planted.model(), planted.trials()
@@ -153,6 +157,7 @@ def test_every_derangement_is_equally_likely(n: int) -> None:
     assert sum((count - expected) ** 2 for count in counts) / expected < 26.1  # 99.9 % of chi-square with 8 degrees
 
 
+@pytest.mark.slow
 def test_a_copy_has_the_weights_but_neither_hooks_nor_later_changes() -> None:
     model = zoo.bridge("qwen3")
     with torch.no_grad():
@@ -173,6 +178,7 @@ def test_a_rebuilt_model_cannot_be_copied() -> None:
         lh.sanity.shuffled_outputs(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gpt2", "llama-gqa"])
 def test_a_model_inside_several_bridges_can_be_copied(arch: str) -> None:
     hf = zoo.hf_model(arch)
@@ -182,6 +188,7 @@ def test_a_model_inside_several_bridges_can_be_copied(arch: str) -> None:
         assert torch.equal(logits(copies.copied(model, "copy")), expected)
 
 
+@pytest.mark.slow
 def test_a_model_taken_apart_cannot_be_copied() -> None:
     """GPT-2's queries are a part of a fused projection, and no copy can have both."""
     model = zoo.bridge("gpt2")
@@ -230,6 +237,7 @@ def test_processed_weights_are_refused() -> None:
             control(model)
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_real_model_without_training(name: str) -> None:

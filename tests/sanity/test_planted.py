@@ -42,6 +42,7 @@ def base(found: Planted) -> float:
     return lh.evaluate(found.model, found.trials(4), generate=False, batch_size=4, progress=False).mean("logprob")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_every_head_does_what_its_role_says(name: str) -> None:
     found = made(name)
@@ -63,6 +64,7 @@ def test_every_head_does_what_its_role_says(name: str) -> None:
     assert abs(cost(found, found.of("noise")[:4])) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MHA", "GQA", "many"])
 def test_exact_patching_ranks_the_heads_that_matter_first(name: str) -> None:
     found = made(name)
@@ -78,6 +80,7 @@ def test_exact_patching_ranks_the_heads_that_matter_first(name: str) -> None:
         assert scores[head] == pytest.approx(0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_scores_are_judged_by_the_truth() -> None:
     found = made("many")
     trials = found.trials(16, length=60)
@@ -137,6 +140,7 @@ def test_what_does_not_fit_is_named(call: Any, message: str) -> None:
         call()
 
 
+@pytest.mark.slow
 def test_a_window_that_only_the_configuration_names_bounds_attention_also_when_it_is_made_even() -> None:
     found = lh.planted_model(window=16)
     assert head_geometry(found.model).windows == (16,) * 4
@@ -154,6 +158,7 @@ def test_a_window_that_only_the_configuration_names_bounds_attention_also_when_i
     torch.testing.assert_close(seen["pattern"][2, 39, 24:], torch.full((16,), 1 / 16))
 
 
+@pytest.mark.slow
 def test_what_is_planted_goes_the_way_of_any_claim() -> None:
     """Chosen on the trials of one seed and judged on those of another, with random heads and without the needle."""
     made = lh.planted_model(backups=0)

@@ -20,6 +20,7 @@ def scored(truth: Planted, value: object) -> HeadScores:
     return HeadScores.from_trials("mine", values, ["one"])
 
 
+@pytest.mark.slow
 def test_the_truth_is_perfect_and_its_opposite_as_bad_as_can_be() -> None:
     best = planted_quality(lambda one: scored(one, lambda head: head in one.matters), seeds=5, **SMALL)
     assert best["metric"].tolist() == ["auroc", "average_precision", "precision"]
@@ -29,6 +30,7 @@ def test_the_truth_is_perfect_and_its_opposite_as_bad_as_can_be() -> None:
     assert worst.set_index("metric").loc[["auroc", "precision"], "value"].tolist() == [0, 0]
 
 
+@pytest.mark.slow
 def test_random_numbers_get_chance_within_the_interval() -> None:
     rng = np.random.default_rng(0)
     found = planted_quality(lambda one: scored(one, lambda head: rng.normal()), seeds=20, **SMALL).set_index("metric")
@@ -39,6 +41,7 @@ def test_random_numbers_get_chance_within_the_interval() -> None:
     assert found.loc["precision", "chance"] == pytest.approx(share)
 
 
+@pytest.mark.slow
 def test_it_is_the_mean_of_each_models_quality() -> None:
     def rank(one: Planted) -> HeadScores:
         return lh.score_heads(one.model, one.trials(4), ["locos"], teacher_forced=True, progress=False)["locos"]

@@ -25,6 +25,7 @@ def scores(layers: int, heads: int, **about: Any) -> HeadScores:
     return HeadScores("any", torch.zeros(layers, heads), torch.zeros(1, layers, heads), ("t",), **about)
 
 
+@pytest.mark.slow
 def test_every_order_is_equally_likely() -> None:
     """Three heads, six orders, 1,200 seeds; 99.9 % of chi-square with five degrees is 20.5."""
     drawn = [tuple(random_ranking(scores(3, 1), seed=seed).ranking()) for seed in range(1200)]

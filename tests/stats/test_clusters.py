@@ -52,6 +52,7 @@ def test_what_has_no_intraclass_correlation() -> None:
     assert stats.icc(values, [*"abab"]) < 0
 
 
+@pytest.mark.slow
 def test_effective_trials() -> None:
     rng = np.random.default_rng(2)
     values, names = rng.normal(size=10), np.arange(40) // 4

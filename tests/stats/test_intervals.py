@@ -36,6 +36,7 @@ def coverage(bounds: tuple[torch.Tensor, torch.Tensor], truth: float) -> float:
 # How often they hold the truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "trials", "least"),
     [("normal", 6, 0.94), ("normal", 12, 0.95), ("normal", 28, 0.93)]
@@ -50,6 +51,7 @@ def test_a_mean_is_covered(shape: str, trials: int, least: float) -> None:
     assert least <= held <= 0.99, held
 
 
+@pytest.mark.slow
 def test_the_percentile_bootstrap_that_this_replaces_is_caught() -> None:
     draw, truth = DRAWN["lognormal"]
     values = torch.from_numpy(draw(np.random.default_rng(6), (6, STUDIES)))
@@ -57,6 +59,7 @@ def test_the_percentile_bootstrap_that_this_replaces_is_caught() -> None:
     assert coverage((torch.from_numpy(low), torch.from_numpy(high)), truth) < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("draws", "trials"), [(5, 12), (12, 20), (50, 20)])
 @pytest.mark.parametrize("spread", [(0.5, 0.5, 1.0), (1.0, 0.0, 0.3)], ids=["both", "draws alone"])
 def test_a_table_of_draws_by_trials_is_covered(draws: int, trials: int, spread: tuple[float, float, float]) -> None:
@@ -69,6 +72,7 @@ def test_a_table_of_draws_by_trials_is_covered(draws: int, trials: int, spread: 
     assert held / studies >= 0.93
 
 
+@pytest.mark.slow
 def test_clusters_are_covered_and_trials_alone_would_not_be() -> None:
     """A hundred trials of 14 names, intraclass correlation .3."""
     rng, names = np.random.default_rng(1), np.arange(100) % 14
@@ -78,6 +82,7 @@ def test_clusters_are_covered_and_trials_alone_would_not_be() -> None:
     assert coverage(stats.mean_interval(values)[1:], 0) < 0.8
 
 
+@pytest.mark.slow
 def test_clusters_of_two_kinds_that_cross_are_covered() -> None:
     rng, names, frames = np.random.default_rng(2), np.arange(100) % 14, np.arange(100) // 7
     effects = [math.sqrt(0.2) * rng.normal(size=(15, STUDIES))[labels] for labels in (names, frames)]
@@ -86,6 +91,7 @@ def test_clusters_of_two_kinds_that_cross_are_covered() -> None:
     assert coverage(stats.mean_interval(values, groups=names)[1:], 0) < 0.92
 
 
+@pytest.mark.slow
 def test_a_ratio_is_covered() -> None:
     rng, held = np.random.default_rng(3), 0
     for _ in range(400):
@@ -96,6 +102,7 @@ def test_a_ratio_is_covered() -> None:
     assert held / 400 >= 0.93
 
 
+@pytest.mark.slow
 def test_a_sum_of_tables_with_the_same_draws_is_covered() -> None:
     """Taken one by one, they would not see that their draws go together."""
     rng, held, apart = np.random.default_rng(4), 0, 0
@@ -110,6 +117,7 @@ def test_a_sum_of_tables_with_the_same_draws_is_covered() -> None:
     assert apart / 400 < held / 400 - 0.04
 
 
+@pytest.mark.slow
 def test_a_gap_of_two_samples_is_covered() -> None:
     rng = np.random.default_rng(5)
     first, second = 3 + rng.exponential(size=(8, STUDIES)), rng.exponential(size=(20, STUDIES))
@@ -254,6 +262,7 @@ def test_fewer_than_five_draws_have_no_interval() -> None:
         assert not math.isnan(stats.crossed_interval(values[:draws]).low)
 
 
+@pytest.mark.slow
 def test_what_a_mean_cannot_be_is_cut_and_covers_as_often() -> None:
     """Log-probabilities near their end: every interval that is cut still holds a mean below 0."""
     rng, covered, cut = np.random.default_rng(0), [0, 0], 0

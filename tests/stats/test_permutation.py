@@ -84,6 +84,7 @@ def test_r_is_signed() -> None:
     assert (opposite.r, opposite.p, opposite.p_two_sided) == pytest.approx((-1, 1, 1 / 72))
 
 
+@pytest.mark.slow
 def test_a_covariate_is_taken_out_at_every_k_on_its_own() -> None:
     """What both share is answer length, whose weight grows with k. One slope for all k would leave most of it."""
     rng, length, weight = np.random.default_rng(5), np.arange(12.0), np.array([[1.0], [3.0], [9.0]])
@@ -171,6 +172,7 @@ def called(strata: Sequence[int], studies: int, covariates: int = 0, alike: floa
     return float(with_strata), float(without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strata", [(0, 0, 0, 1, 1, 1, 2, 2), (0, 0, 0, 1, 1, 1, 2, 2, 2)])
 def test_answer_format_alone_is_not_called_agreement(strata: tuple[int, ...]) -> None:
     with_strata, without = called(strata, 2000)
@@ -178,6 +180,7 @@ def test_answer_format_alone_is_not_called_agreement(strata: tuple[int, ...]) ->
     assert without > 0.3, "which it is without strata"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strata", "covariates", "alike"), [((0,) * 12, 2, 1.0), ((0,) * 12, 1, 0.8), ((0, 0, 0, 1, 1, 1, 2, 2, 2), 2, 1.0)]
 )

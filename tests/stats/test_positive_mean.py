@@ -46,6 +46,7 @@ def rates(
     return float(np.mean(false)), float(np.mean(power))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 @pytest.mark.parametrize("trials", [12, 28, 60])

@@ -57,6 +57,7 @@ def stopped(values: np.ndarray, plan: Precision) -> tuple[float, float, int]:
         n += plan.next_block(n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.5, 0.8, 1.5])
 def test_stopping_on_precision_keeps_coverage_and_the_mean(spread: float) -> None:
     """Normal data, studies that mostly stop after the first block, in the middle, and at the cap."""
@@ -68,6 +69,7 @@ def test_stopping_on_precision_keeps_coverage_and_the_mean(spread: float) -> Non
     assert (half_width[n < 200] <= 0.25).all()
 
 
+@pytest.mark.slow
 def test_stopping_on_the_sign_would_not() -> None:
     """What the rule forbids: the same studies, stopped as soon as the interval excludes 0."""
     values = np.random.default_rng(3).normal(size=(400, 200))

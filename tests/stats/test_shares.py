@@ -41,6 +41,7 @@ def test_clusters_of_one_trial_change_nothing() -> None:
     assert stats.share_interval(hits, groups=np.arange(16)) == pytest.approx(stats.share_interval(hits))
 
 
+@pytest.mark.slow
 def test_clustered_shares_are_covered() -> None:
     rng, names, held = np.random.default_rng(0), np.repeat(np.arange(14), 7), 0
     for _ in range(1000):
@@ -83,6 +84,7 @@ def test_paired_differences_are_the_formula(counts: tuple[int, ...]) -> None:
     assert stats.paired_share_interval(*pairs(*counts)) == pytest.approx((p - q, p - q - below, p - q + above))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [(0.5, 0.2, 0.1, 0.2), (0.85, 0.1, 0.02, 0.03), (0.1, 0.3, 0.3, 0.3)])
 @pytest.mark.parametrize("n", [12, 30])
 def test_paired_differences_are_covered(cells: tuple[float, ...], n: int) -> None:
@@ -92,6 +94,7 @@ def test_paired_differences_are_covered(cells: tuple[float, ...], n: int) -> Non
     assert np.average(held, weights=times) >= 0.93
 
 
+@pytest.mark.slow
 def test_paired_differences_of_clusters_are_wider_and_covered() -> None:
     rng, names, held, alone = np.random.default_rng(3), np.repeat(np.arange(14), 7), 0, 0
     for _ in range(600):
@@ -126,6 +129,7 @@ def test_a_relative_loss_is_a_ratio_and_never_narrower_than_the_loss() -> None:
     assert math.isnan(stats.relative_loss_interval(np.zeros(12), np.zeros(12)).value)
 
 
+@pytest.mark.slow
 def test_a_relative_loss_is_covered() -> None:
     rng, held = np.random.default_rng(5), []
     for _ in range(500):

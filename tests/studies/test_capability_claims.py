@@ -141,6 +141,7 @@ def test_nothing_holds_where_the_opposite_is_so() -> None:
     assert found.loc["cheaper", "value"] == pytest.approx(-0.75)
 
 
+@pytest.mark.slow
 def test_what_the_interval_does_not_decide_cannot_be_told() -> None:
     mixed, few = [1.0] * 30 + [0.0] * 10, [0.8] * 5 + [1.0] * 35
     methods = {"css": (100, mixed), "greedy": (350, mixed[::-1])}
@@ -158,6 +159,7 @@ def test_few_right_answers_decide_nothing_even_if_all_are_lost() -> None:
     assert found.loc["spared", "verdict"] == UNTOLD
 
 
+@pytest.mark.slow
 def test_what_random_heads_cost_too_is_not_carried_by_few() -> None:
     found = judged(random=[0.0] * N)
     assert set(found.loc["carries", "verdict"]) == {UNTOLD}
@@ -179,6 +181,7 @@ def test_what_the_model_cannot_do_is_not_judged() -> None:
     assert found.loc["alone", "found"] == "too few capabilities that the model has: 0"
 
 
+@pytest.mark.slow
 def test_compressed_sensing_has_to_be_cheaper_and_greedy_to_be_run() -> None:
     own = [0.0] * N
     assert judged(methods={"css": (400, own), "greedy": (350, own)}).loc["cheaper", "verdict"] == DOES_NOT

@@ -23,6 +23,7 @@ from lens_heads.trials.trial import Trial
 from tests.studies.test_capability import TINY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["packaged", "quick", "thorough", "negative-answers"])
 def test_the_offline_presets_share_no_trial_between_the_sides(name: str) -> None:
     plan = PRESETS[name]

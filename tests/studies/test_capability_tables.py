@@ -153,6 +153,7 @@ def test_by_luck_is_a_share_of_random_sets() -> None:
     assert damage.by_luck(replace(found, heads=[head, Head(0, 1)])) == pytest.approx(1 / 2001)
 
 
+@pytest.mark.slow
 def test_a_capability_stops_at_the_wanted_precision(tmp_path: Any) -> None:
     """The first block of twenty trials is enough for a wide interval; a narrow one takes them all."""
     model, found = zoo.bridge("qwen3", n_ctx=2048), {"induction": [scores("L0H0", "L0H1"), scores("L0H0", "L1H1")]}

@@ -53,6 +53,7 @@ def found(finding: LocosFinding) -> pd.DataFrame:
     return claims(finding, {}).set_index("id")
 
 
+@pytest.mark.slow
 def test_everything_holds_where_it_is_so() -> None:
     table = found(finding(3.0, 3.6, 1.0, musique=1.5, babilong=1.5))
     assert table["verdict"].to_dict() == dict.fromkeys(table.index, HOLDS)
@@ -62,12 +63,14 @@ def test_everything_holds_where_it_is_so() -> None:
     assert (table.loc[["retrieval", "baseline"], "trials"] == TRIALS).all()
 
 
+@pytest.mark.slow
 def test_nothing_holds_where_the_opposite_is_so() -> None:
     opposite = finding(0.5, 0.2, 3.0, musique=-1.0, babilong=-1.0, parametric=2.0, popqa=2.0, arithmetic=2.0)
     table = found(opposite).drop(index="random")  # Random heads cost nothing here either.
     assert table["verdict"].to_dict() == dict.fromkeys(table.index, DOES_NOT)
 
 
+@pytest.mark.slow
 def test_every_claim_is_its_verdict() -> None:
     """The table holds what the verdict on the curve says, with the threshold of claims.json."""
     one = finding(2.1, 2.1, 2.0, musique=0.1, parametric=0.2)
@@ -87,6 +90,7 @@ def test_every_claim_is_its_verdict() -> None:
     assert UNTOLD in {verdict.word for verdict in expected.values()}
 
 
+@pytest.mark.slow
 def test_every_part_has_to_be_beaten() -> None:
     one = finding(3.0, 3.0, 1.0)
     cost = {**dict.fromkeys((*HEADLINE_METHODS, "copy"), 1.0), "locos": 3.0, "attention_mass": 3.0}
@@ -102,6 +106,7 @@ def test_every_part_has_to_be_beaten() -> None:
     )
 
 
+@pytest.mark.slow
 def test_few_trials_decide_nothing_even_if_they_all_agree() -> None:
     one = finding(3.0, 3.6, 1.0)
     few = {

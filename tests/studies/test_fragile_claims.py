@@ -202,6 +202,7 @@ def lead_at_random(seed: int, tasks: tuple[str, ...] = TASKS[:2]) -> tuple[Any, 
     return found, AblationCurve(pd.DataFrame(drawn), {})
 
 
+@pytest.mark.slow
 def test_random_heads_as_a_lead_transfer_no_more_often_than_their_level() -> None:
     """The interval alone is of these heads, lucky or not; the rank among random sets asks whether they are lucky."""
     held, above = 0, 0

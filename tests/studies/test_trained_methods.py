@@ -21,6 +21,7 @@ def material() -> Any:
     return gather(zoo.bridge("llama-gqa", n_ctx=2048), setup_of("induction", {"words": 12}), 5, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_they_rank_query_heads(name: str, material: Any) -> None:
     shape = head_geometry(material.model)

@@ -189,6 +189,7 @@ def test_the_benchmarks_needles_end_a_line_of_a_window_of_the_book(tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_the_benchmark_is_its_grid_with_its_characters_and_judging(tmp_path: Path) -> None:
     lined_book(folder(tmp_path))
     trials = nolima(tmp_path, benchmark=True, n=3 * 5 * 8 * 26)

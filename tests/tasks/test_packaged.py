@@ -106,6 +106,7 @@ def test_given_depths_are_used_evenly() -> None:
     assert Counter(trial.depth for trial in packaged(n=11, depths=11)) == Counter(i / 10 for i in range(11))
 
 
+@pytest.mark.slow
 def test_all_different_needles_can_be_asked_for_and_no_more() -> None:
     with pytest.raises(
         ValueError, match=r"n=100000 is out of range: there are \d+ distinct needles .* in the select split"

@@ -197,6 +197,7 @@ def test_the_prose_is_long_plain_and_varied(split: str | None) -> None:
     assert all(re.match(r'"?[A-Z]', sentence) for sentence in found)
 
 
+@pytest.mark.slow
 def test_the_prose_is_fixed_for_a_seed() -> None:
     prose.haystack.cache_clear()
     start = time.perf_counter()

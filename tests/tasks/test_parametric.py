@@ -29,6 +29,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_cities_are_the_largest_and_answers_right() -> None:
     trials = {trial.meta["city"]: trial for trial in parametric()}
     assert len(trials) == 200
@@ -84,6 +85,7 @@ def test_facts_are_trials_of_the_popqa_kind() -> None:
     assert len(parametric("facts", n=10, seed=1)) == 10
 
 
+@pytest.mark.slow
 def test_a_draw_is_fixed_by_its_seed() -> None:
     assert parametric(n=20, seed=1) == parametric(n=20, seed=1)
     assert {t.id for t in parametric(n=20, seed=1)} != {t.id for t in parametric(n=20, seed=2)}
@@ -91,6 +93,7 @@ def test_a_draw_is_fixed_by_its_seed() -> None:
     assert len({trial.id for trial in more}) == 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("city", "text", "right"),
     [

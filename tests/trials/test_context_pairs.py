@@ -55,6 +55,7 @@ def test_every_score_matches_a_loop_written_from_the_formula(arch: str, model: A
     assert not has_hooks(model)
 
 
+@pytest.mark.slow
 def test_planted_readers_of_the_context_stand_out() -> None:
     model = planted.model()
     found = lh.score_heads(

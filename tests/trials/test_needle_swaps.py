@@ -74,6 +74,7 @@ def test_seeds() -> None:
     assert len(set(drawn)) > 20, "of 44 derangements of five"
 
 
+@pytest.mark.slow
 def test_every_partner_is_equally_likely() -> None:
     """A trial of five has four partners; 99.9 % of chi-square with three degrees is 16.3."""
     for at in range(2):
@@ -226,6 +227,7 @@ def test_a_trial_without_haystack_and_bad_seeds() -> None:
                 control(FIVE, seed=seed)
 
 
+@pytest.mark.slow
 def test_the_packaged_needles_can_be_exchanged() -> None:
     for split in ("select", "test"):
         trials = lh.tasks.packaged(split=split, n=60, seed=3)

@@ -126,29 +126,34 @@ EITHER = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @EITHER
 def test_a_busy_program_is_stopped_by_its_cpu_time(unsafe: bool) -> None:
     assert program(BUSY, seconds=1, unsafe=unsafe) == Verdict(False, "stopped after 1 s of CPU time")
 
 
+@pytest.mark.slow
 @EITHER
 def test_a_busy_program_that_ignores_the_signal_is_killed(unsafe: bool) -> None:
     deaf = f"import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n{BUSY}"
     assert program(deaf, seconds=1, unsafe=unsafe) == Verdict(False, "ended by SIGKILL before its tests were done")
 
 
+@pytest.mark.slow
 @EITHER
 def test_busy_tests_are_stopped_too(unsafe: bool) -> None:
     verdict = run(DOUBLE, f"double(1)\n{BUSY}", DOUBLE, seconds=1, unsafe=unsafe)
     assert verdict == Verdict(False, "stopped after 1 s of CPU time")
 
 
+@pytest.mark.slow
 @EITHER
 def test_a_sleeping_program_is_stopped_by_the_clock(unsafe: bool) -> None:
     verdict = program("import time\ntime.sleep(60)", seconds=1, clock=1, unsafe=unsafe)
     assert verdict == Verdict(False, "stopped after 1 s of elapsed time")
 
 
+@pytest.mark.slow
 @needs_confinement
 def test_waiting_is_not_computing() -> None:
     """As a right program on a machine with much else to do, it takes longer by the clock than it may compute."""
@@ -170,6 +175,7 @@ def test_the_kernel_gives_it_a_network_with_nothing_in_it() -> None:
     assert program(f"{found}try:\n    {names}\nexcept OSError:\n    pass") == Verdict(True)
 
 
+@pytest.mark.slow
 @needs_confinement
 def test_confined_processes_die_with_the_call(started: list[int]) -> None:
     done: list[Verdict] = []

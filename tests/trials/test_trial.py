@@ -56,6 +56,7 @@ def whole(encoded: EncodedTrial) -> str:
     return zoo.tokenizer().decode(encoded.tokens)
 
 
+@pytest.mark.slow
 @given(haystack=text, needle=words, before=text, after=text, question=words, depth=st.floats(0, 1))
 def test_span_and_text_survive_any_pieces(
     haystack: str, needle: str, before: str, after: str, question: str, depth: float
@@ -72,6 +73,7 @@ def test_span_and_text_survive_any_pieces(
     assert rest in (f"{before}{haystack}{after}{question}", f"{before} {haystack}{after}{question}")
 
 
+@pytest.mark.slow
 @given(lead=text, focus=words, tail=text, depth=st.floats(0, 1))
 def test_the_focus_is_tracked_and_the_needle_stays_whole(lead: str, focus: str, tail: str, depth: float) -> None:
     needle = lead + focus + tail
@@ -88,6 +90,7 @@ def test_a_focus_must_stand_once_in_the_needle(focus: str) -> None:
         trial(needle="Megan met Kevin. He hid.", needle_focus=focus)
 
 
+@pytest.mark.slow
 @given(parts=st.lists(st.text("abc ", min_size=1, max_size=9), min_size=1, max_size=12), depth=st.floats(0, 0.999))
 def test_the_needle_is_at_the_sentence_end_nearest_below_depth(parts: list[str], depth: float) -> None:
     haystack = ". ".join("x" + part for part in parts)
@@ -129,6 +132,7 @@ def test_what_a_sentence_end_is(haystack: str, expected: str) -> None:
     assert body(trial(haystack=haystack, depth=0.8)) == expected
 
 
+@pytest.mark.slow
 @given(length=st.integers(RESERVE + 12, 600), depth=st.floats(0.2, 1))
 def test_the_haystack_is_cut_to_the_length_less_reserve_and_needle(length: int, depth: float) -> None:
     haystack = "Yes it is. " * 60

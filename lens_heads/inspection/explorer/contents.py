@@ -44,7 +44,7 @@ class AblationCurveLike(Protocol):
     @property
     def main_task(self) -> str: ...
     @property
-    def meta(self) -> Mapping[str, Any]: ...
+    def model(self) -> ModelIdentity: ...
     @classmethod
     def load(cls, folder: Any) -> Any: ...
 
@@ -72,8 +72,7 @@ def check_made(
     """ValueError for anything that was made on other weights than this model's. `contents` checks shapes."""
     check_scores_of(model, by_name(scores))
     if curve is not None:
-        owner = ModelIdentity(*(str(curve.meta.get(name, "")) for name in ("model", "weights", "dtype")))
-        check_owner(model, "the curve was", owner, "ablate this model's heads")
+        check_owner(model, "the curve was", curve.model, "ablate this model's heads")
     if reference is not None:
         check_belongs(model, reference)
     if cards is not None:

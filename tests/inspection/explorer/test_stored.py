@@ -26,6 +26,7 @@ def kept(folder: Path) -> Path:
     return store(folder / FOLDER, planted.model(), planted.trials(4), scores())
 
 
+@pytest.mark.slow
 def test_what_is_stored_is_what_look_sees(tmp_path: Path) -> None:
     data = stored(kept(tmp_path))
     assert [one["look"]["trial"] for one in data["bank"]] == [trial.id for trial in planted.trials(4)[:3]]
@@ -37,6 +38,7 @@ def test_what_is_stored_is_what_look_sees(tmp_path: Path) -> None:
         assert base64.b64decode(one["rows"]) == rows(live, one["heads"])
 
 
+@pytest.mark.slow
 def test_the_same_runs_nothing_again_and_other_scores_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = kept(tmp_path)
     asked: list[Any] = []
@@ -54,6 +56,7 @@ def test_the_same_runs_nothing_again_and_other_scores_do(tmp_path: Path, monkeyp
     assert [one["name"] for one in stored(folder)["traits"]["about"]["scores"]] == ["copy"]
 
 
+@pytest.mark.slow
 def test_damaged_and_missing_explorers_are_named(tmp_path: Path) -> None:
     folder = kept(tmp_path)
     (folder / ABOUT).write_text(json.dumps({"model": "x"}))
@@ -73,6 +76,7 @@ def test_damaged_and_missing_explorers_are_named(tmp_path: Path) -> None:
         explored.write(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_one_page_shows_every_explorer_of_a_run(tmp_path: Path) -> None:
     for name in ("a", "b"):
         kept(tmp_path / name)

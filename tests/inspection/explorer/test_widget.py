@@ -38,6 +38,7 @@ def received(one: Explorer) -> np.ndarray:
     return np.frombuffer(one.rows, dtype="<f2").reshape(shape)
 
 
+@pytest.mark.slow
 def test_it_sends_the_rows_of_the_chosen_heads_as_look_sees_them(explorer: Explorer) -> None:
     for heads, trial in (([str(COPIER)], 0), ([str(WRITER), str(COPIER)], 0), ([str(WRITER)], 2)):
         explorer.heads, explorer.trial = heads, trial
@@ -65,6 +66,7 @@ def test_it_opens_on_the_best_head_with_every_score_and_rank(explorer: Explorer)
     assert best_heads(explorer.about, 2)[:2] == [str(head) for head in best.top(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mean", "zero"])
 def test_ablating_is_evaluate_under_ablate(explorer: Explorer, kind: str) -> None:
     model, trials = planted.model(), planted.trials(3)
@@ -91,6 +93,7 @@ def test_ablating_is_evaluate_under_ablate(explorer: Explorer, kind: str) -> Non
     assert not has_hooks(model)
 
 
+@pytest.mark.slow
 def test_patching_puts_back_what_the_heads_wrote(explorer: Explorer) -> None:
     """All heads together restore the clean run from where the corrupt prompt begins to differ."""
     explorer.heads = [str(COPIER), str(WRITER)]
@@ -196,6 +199,7 @@ def test_heads_may_be_given_as_heads(explorer: Explorer) -> None:
     assert explorer.heads == [str(COPIER), "L1H2"]
 
 
+@pytest.mark.slow
 def test_scores_are_made_where_none_are_given() -> None:
     made = lh.explore(planted.model(), planted.trials(2))
     assert made.about["scores"][0]["name"] == "locos_exact"
@@ -218,6 +222,7 @@ def test_cards_and_partners_are_listed() -> None:
         contents(shape, scores(), ["a"], match=replace(match, shape_a=(3, 4)))
 
 
+@pytest.mark.slow
 def test_a_curve_is_listed() -> None:
     model = planted.model()
     others = [trial for i, trial in enumerate(planted.trials(24, seed=1)) if i % 8 > 5]
@@ -230,6 +235,7 @@ def test_a_curve_is_listed() -> None:
     assert any(row["label"].startswith("random") for row in found["ablated"])
 
 
+@pytest.mark.slow
 def test_without_the_package_the_remedy_is_named() -> None:
     script = "import sys; sys.modules['anywidget'] = None\nimport lens_heads as lh\nlh.explore"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -54,6 +54,7 @@ def test_mean_is_a_step_towards_the_mean(arch: str, model: Any) -> None:
         assert found[lh.Head(layer, head)] == pytest.approx(slope, abs=2e-3, rel=2e-2)
 
 
+@pytest.mark.slow
 def test_planted_heads_rank_as_testing_each_alone_does() -> None:
     model, trials = planted.model(), planted.trials(8)
     found = lh.attribute_ablation(model, trials, kind="zero", progress=False)
@@ -122,6 +123,7 @@ def test_kl_is_the_divergence_from_the_clean_run(arch: str, model: Any) -> None:
         assert record["corrupt"] == pytest.approx(-expected, abs=1e-4, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_more_steps_come_closer_to_the_integral() -> None:
     model, trial = tiny("llama-gqa"), random_trial()
     coarse, fine = (lh.attribution_patch(model, trial, metric="kl", ig_steps=m, progress=False) for m in (2, 24))

@@ -29,6 +29,7 @@ def right_pairs(model: Any, n: int) -> list[lh.EncodedTrial]:
     return made
 
 
+@pytest.mark.slow
 def test_stages_are_path_patching_over_the_gap(arch: str, model: Any) -> None:
     pairs = right_pairs(model, 2)
     found = lh.ranking.trace_circuit(model, pairs, components=("q", "v"), share=0.2, progress=False)
@@ -64,6 +65,7 @@ def planted_pairs(n: int = 4) -> list[lh.EncodedTrial]:
     return made
 
 
+@pytest.mark.slow
 def test_a_planted_circuit_is_traced_from_the_logits_to_the_head_before() -> None:
     model = induction_model(writes=1.0)
     found = lh.ranking.trace_circuit(model, planted_pairs(), components=("k",), share=0.25, progress=False)

@@ -23,6 +23,7 @@ def one_token(seed: int, n: int = 24) -> Any:
     return random_trial(seed, n, answer=1)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_aie_equals_a_plain_loop(model: Any) -> None:
     vectors = lh.task_vectors(model, [one_token(5), one_token(6, 17)])

@@ -27,6 +27,7 @@ def full_forward(
         return logits[0, -1], model.ln_final(seen[0])[0, -1]
 
 
+@pytest.mark.slow
 def test_ships_matches_full_forwards(arch: str, model: Any) -> None:
     tokens = random_trial().tokens
     found = lh.knockout_heads(model, [tokens], progress=False)
@@ -63,6 +64,7 @@ def test_planted_heads_are_found_and_silent_ones_score_nothing() -> None:
     assert abs(found[even]) < 1e-6, "it attends evenly already"
 
 
+@pytest.mark.slow
 def test_sahara_matches_full_forwards(gqa: Any) -> None:
     prompts = [random_trial(seed).tokens for seed in range(4)]
     found = lh.ranking.sahara(gqa, prompts, k=2, progress=False)

@@ -31,6 +31,7 @@ def rows(model: Any, trial: Any, hooks: Any = ()) -> Any:
         return batch.answers(uncached(model, batch.tokens, batch.pads, batch.longest))[0]
 
 
+@pytest.mark.slow
 def test_a_planted_sign_head_is_first_for_lofit() -> None:
     """The only head that could answer writes minus the answer: its sign decides, and scaling by less than zero turns it."""
     sign = Head(1, 2)
@@ -64,6 +65,7 @@ def test_changes_weigh_the_scaling_by_what_heads_pass_on(gqa: Any) -> None:
         found.changes(planted.model(), planted.trials(1))
 
 
+@pytest.mark.slow
 def test_a_huge_penalty_leaves_nothing(gqa: Any) -> None:
     trials = [random_trial(seed) for seed in range(5)]
     found = lh.ranking.lofit(gqa, trials, weight=10.0, steps=40, lr=1e-4, batch_size=4, **QUIET)
@@ -135,6 +137,7 @@ def test_injection_at_its_two_ends(model: Any) -> None:
         torch.testing.assert_close(rows(model, trial), rows(model, trial, [(z, put)]))
 
 
+@pytest.mark.slow
 def test_injection_finds_the_planted_heads() -> None:
     """Donors answer one question, the trials lack its needle: only heads that write the answer can bring it."""
     model, answer = planted.model(), planted.trials(1)[0].answer
@@ -157,6 +160,7 @@ def test_vectors_of_another_model_are_refused(gqa: Any) -> None:
 # Causal head gating
 
 
+@pytest.mark.slow
 def test_roles_of_planted_heads() -> None:
     model = planted.model()
     roles = lh.ranking.head_gating(model, planted.trials(8), steps=90, batch_size=4, **QUIET)
@@ -175,6 +179,7 @@ def test_roles_of_planted_heads() -> None:
     torch.testing.assert_close(roles.scores("irrelevant").values, irrelevant)
 
 
+@pytest.mark.slow
 def test_pressure_moves_gates_its_own_way(gqa: Any) -> None:
     """Where no head matters more than another, pressure alone decides."""
     trials = [replace(random_trial(seed), answer_tokens=torch.tensor([5])) for seed in range(4)]

@@ -117,6 +117,7 @@ def _kv(head: lh.Head) -> lh.Head:
     return replace(head, unit="kv_head")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["duo", "duo teacher", "hardkuma"])
 def test_a_planted_head_that_looks_far_keeps_its_gate(method: str) -> None:
     model, far = planted.model(), [_kv(planted.COPIER), _kv(planted.WRITER)]

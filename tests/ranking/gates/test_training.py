@@ -58,6 +58,7 @@ def test_weights_stay_as_they_are(method: str, model: Any) -> None:
     assert len(found.history) == 1
 
 
+@pytest.mark.slow
 @every_method
 def test_a_resumed_training_equals_an_uninterrupted_one(
     method: str, gqa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -77,6 +77,7 @@ def test_searches_of_a_constant_metric_find_nothing() -> None:
     assert len(scores.ties(3)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(REPEATED)
 def test_patience_waits_while_nothing_has_happened_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only with both writers ablated is the answer another, which few masks do: none of the first."""
@@ -88,6 +89,7 @@ def test_patience_waits_while_nothing_has_happened_yet(monkeypatch: pytest.Monke
     assert set(scores.top(2)) == {COPIER, WRITER}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(REPEATED)
 def test_a_failed_mask_is_left_out_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     masks = different("layer_balanced", 24, 0.5, seed=2)

@@ -138,6 +138,7 @@ def test_masks_that_tell_nothing_new_are_counted_in_a_warning() -> None:
         draw_masks("stratified", 100, 32, 32, 0.01)
 
 
+@pytest.mark.slow
 @given(of=st.integers(1, 2), heads=st.integers(4, 2000))
 def test_the_share_that_is_advised_is_enough(of: int, heads: int) -> None:
     """Rounded down, .0037 of 270 heads would be refused again."""

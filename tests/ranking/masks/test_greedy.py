@@ -21,6 +21,7 @@ def trials() -> list[Any]:
     return [random_trial(i, n) for i, n in enumerate((20, 14, 26))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gpt2", "llama-gqa", "gemma3"])
 def test_one_shot_is_the_change_when_each_head_alone_is_ablated(arch: str) -> None:
     model = tiny(arch)
@@ -41,6 +42,7 @@ def greedy_loop(model: Any, k: int) -> tuple[list[Head], np.ndarray]:
     return chosen, marginal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gpt2", "llama-mqa"])
 def test_greedy_adds_the_worst_head_on_top_of_those_before(arch: str) -> None:
     model = tiny(arch)
@@ -69,6 +71,7 @@ def test_each_round_runs_what_is_left() -> None:
     assert not seen, "the first round is the one-shot search"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_it_stops_when_no_further_head_hurts() -> None:
     with pytest.warns(
@@ -84,6 +87,7 @@ def test_it_stops_when_no_further_head_hurts() -> None:
     assert (tried[1:] >= tried[0] - 1e-5).all()
 
 
+@pytest.mark.slow
 def test_kv_groups_are_added_as_kv_heads(gqa: Any) -> None:
     chosen, marginal = greedy(MaskedMetric(gqa, trials(), level="kv_group", progress=False), 1)
     groups = [[(layer, 2 * kv), (layer, 2 * kv + 1)] for layer in range(3) for kv in range(2)]

@@ -40,6 +40,7 @@ def logit(gqa: Any, trial: Any, gate: torch.Tensor) -> torch.Tensor:
     return (rows[torch.arange(len(gold)), gold] - rows.mean(-1)).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gpt2", "llama-gqa", "gemma3"])
 def test_in_turn_is_the_gradient_of_a_gate_with_the_heads_before_it_closed(arch: str) -> None:
     gqa, chosen = tiny(arch), []
@@ -59,6 +60,7 @@ def test_in_turn_is_the_gradient_of_a_gate_with_the_heads_before_it_closed(arch:
     assert sorted(found) == HEADS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gpt2", "llama-gqa", "gemma3"])
 @pytest.mark.parametrize("kind", ["zero", "mean"])
 def test_the_set_that_hurts_most_is_taken(arch: str, kind: str) -> None:
@@ -88,6 +90,7 @@ def test_it_finds_the_planted_writers_and_leaves_no_hook() -> None:
     assert not has_hooks(model())
 
 
+@pytest.mark.slow
 def test_what_takes_a_heads_place_is_found_where_attribution_alone_is_blind() -> None:
     truth = lh.planted_model(copiers=0, writers=0, suppressors=0, decoys=0, chains=0, backups=1, seed=1)
     listed = truth.trials(6)

@@ -43,6 +43,7 @@ def check(scores: HeadScores) -> None:
     assert not set(turned(scores).top(2)) & set(WRITERS), "the other sign finds other heads"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [*DESIGNED, "one_shot"])
 def test_the_planted_writers_come_first(method: str) -> None:
     scores = localize(measured(), method=method, **MASKS)
@@ -53,6 +54,7 @@ def test_the_planted_writers_come_first(method: str) -> None:
         assert scores[SUPPRESSOR] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", REGRESSIONS)
 def test_so_they_do_by_every_regression(estimator: str) -> None:
     scores = localize(measured(), method="css", estimator=estimator, **MASKS)
@@ -60,6 +62,7 @@ def test_so_they_do_by_every_regression(estimator: str) -> None:
     assert scores.meta["fit"]["estimator"] == estimator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [*DESIGNED, "one_shot"])
 def test_in_bfloat16_they_come_first_too(method: str) -> None:
     check(localize(measured(torch.bfloat16), method=method, **MASKS))
@@ -73,6 +76,7 @@ def test_in_bfloat16_heads_cost_what_they_cost_in_float32() -> None:
         assert half[head] != full[head], "which is not the model in float32"
 
 
+@pytest.mark.slow
 def test_greedy_adds_them_first_and_ranks_in_that_order() -> None:
     scores = localize(measured(), method="greedy", k=2)
     assert scores.top(2) == WRITERS
@@ -87,6 +91,7 @@ def test_greedy_adds_them_first_and_ranks_in_that_order() -> None:
     assert not set(turned(scores).top(2)) & set(WRITERS)
 
 
+@pytest.mark.slow
 def test_the_trials_that_chose_the_heads_do_not_test_them() -> None:
     scores = localize(measured(), method="css", **MASKS)
     assert all(side.isnan().all() for side in scores.interval()[1:])
@@ -99,6 +104,7 @@ def test_the_trials_that_chose_the_heads_do_not_test_them() -> None:
     assert not alone.selected
 
 
+@pytest.mark.slow
 def test_values_are_the_least_squares_coefficients_of_every_trial() -> None:
     """Written once more from the definition: the heads the lasso chose, and an intercept."""
     scores = localize(measured(), method="csl", n_masks=60, sparsity=0.3, seed=3)
@@ -114,6 +120,7 @@ def test_values_are_the_least_squares_coefficients_of_every_trial() -> None:
     assert scores.trial_ids == tuple(trial.id for trial in FOUND)
 
 
+@pytest.mark.slow
 def test_heads_that_were_not_chosen_rank_by_the_plain_difference() -> None:
     scores = localize(measured(), method="css", **MASKS)
     masks = different("stratified", **MASKS)
@@ -126,6 +133,7 @@ def test_heads_that_were_not_chosen_rank_by_the_plain_difference() -> None:
     assert not scores.ties(4)
 
 
+@pytest.mark.slow
 def test_what_was_done_is_said() -> None:
     scores = localize(measured(), method="css", seed=1, **MASKS)
     masks = different("stratified", **MASKS, seed=1)
@@ -149,6 +157,7 @@ def test_what_was_done_is_said() -> None:
     assert localize(measured(), method="greedy", k=3).meta["evaluations"] == 1 + 8 + 7 + 6
 
 
+@pytest.mark.slow
 def test_the_seed_decides() -> None:
     first, again, other = (localize(measured(), method="csb", seed=seed, **MASKS) for seed in (5, 5, 6))
     assert (first.per_trial == again.per_trial).all()
@@ -156,6 +165,7 @@ def test_the_seed_decides() -> None:
     assert (first.values != other.values).any()
 
 
+@pytest.mark.slow
 def test_patience_stops_when_the_first_heads_have_settled() -> None:
     whole = localize(measured(), method="csb", n_masks=200, sparsity=0.3, k=2)
     early = localize(measured(), method="csb", n_masks=200, sparsity=0.3, k=2, patience=1)
@@ -167,6 +177,7 @@ def test_patience_stops_when_the_first_heads_have_settled() -> None:
     assert never.meta["n_masks"] == whole.meta["n_masks"], "eight heads that all hurt are never found"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_a_run_is_kept_and_its_scores_load_with_their_ranking(tmp_path: Path) -> None:
     options: dict[str, Any] = {"n_masks": 30, "sparsity": 0.3, "progress": False, "out": tmp_path}
@@ -186,6 +197,7 @@ def test_a_run_is_kept_and_its_scores_load_with_their_ranking(tmp_path: Path) ->
     assert not has_hooks(model())
 
 
+@pytest.mark.slow
 def test_the_heads_are_judged_on_trials_they_were_not_found_on() -> None:
     scores = localize(measured(), method="css", **MASKS)
     options: dict[str, Any] = {"ks": (2,), "kind": "zero", "generate": False, "progress": False, "controls": ["random"]}
@@ -198,6 +210,7 @@ def test_the_heads_are_judged_on_trials_they_were_not_found_on() -> None:
     assert (lost > 3).all()
 
 
+@pytest.mark.slow
 def test_kv_groups_are_scored_as_kv_heads_and_ablated_as_query_heads(gqa: Any) -> None:
     mine, other = [random_trial(i) for i in range(2)], random_trial(7)
     scores = localize_heads(gqa, mine, method="one_shot", level="kv_group", progress=False)

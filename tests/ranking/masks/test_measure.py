@@ -56,6 +56,7 @@ def planted_masks(*sets: list[Head]) -> np.ndarray:
     return masks([[(head.layer, head.head) for head in heads] for heads in sets], SHAPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 3])
 @pytest.mark.parametrize("kind", ["zero", "mean"])
 def test_the_metric_is_that_of_a_loop_of_ablations(arch: str, model: Any, kind: str, batch_size: int) -> None:
@@ -68,12 +69,14 @@ def test_the_metric_is_that_of_a_loop_of_ablations(arch: str, model: Any, kind: 
     assert not has_hooks(model)
 
 
+@pytest.mark.slow
 def test_options_of_the_ablation_reach_it(gqa: Any) -> None:
     found = MaskedMetric(gqa, trials(), kind="scale", factor=2.0, progress=False)(masks(SETS))
     np.testing.assert_allclose(found, by_loop(gqa, trials(), SETS, kind="scale", factor=2.0), atol=3e-5)
     assert abs(found - by_loop(gqa, trials(), SETS)).max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gpt2", "llama-gqa", "llama-mqa", "qwen3", "gemma3"])
 def test_a_kv_group_is_all_the_query_heads_that_read_it(arch: str) -> None:
     model = tiny(arch)
@@ -95,6 +98,7 @@ def test_choices_are_measured_too(gqa: Any, batch_size: int) -> None:
     assert np.ptp(found, axis=0).max() > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gpt2", "qwen3", "gemma3", "olmo2"])
 @pytest.mark.parametrize("kind", ["mean", "resample", "uniform"])
 @pytest.mark.parametrize("asked", [choosing(), few_shot((12, 12, 12))], ids=["choices", "few-shot"])
@@ -113,6 +117,7 @@ def test_a_bfloat16_model_is_measured_as_by_the_loop(arch: str, kind: str, asked
     assert abs(found - expected).mean() < 0.05 * np.ptp(expected, axis=0).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("metric", ["correct", "contains"])
 def test_decoded_text_is_judged_under_the_mask(metric: str, dtype: torch.dtype) -> None:
@@ -139,6 +144,7 @@ def test_nothing_is_run_twice(gqa: Any, tmp_path: Path, stored: bool) -> None:
     assert len(found.requested) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_what_is_stored_is_not_run_again(gqa: Any, tmp_path: Path) -> None:
     repeated = masks([*SETS, *SETS[::-1]])
@@ -161,6 +167,7 @@ def test_what_lies_below_the_lowest_ablated_layer_is_not_run(gqa: Any) -> None:
     assert found.share_run == pytest.approx((1 + 3) / 6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_an_interrupted_run_goes_on_where_it_stopped(gqa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = by_loop(gqa, trials(), SETS)
@@ -191,6 +198,7 @@ def test_a_folder_of_other_settings_is_refused(gqa: Any, tmp_path: Path) -> None
             MaskedMetric(gqa, **{"trials": trials(), **other}, out=tmp_path, progress=False)
 
 
+@pytest.mark.slow
 def test_a_mask_whose_run_fails_is_a_row_of_nan_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, lambda heads: heads == [COPIER, WRITER], RuntimeError("boom"))
     found = MaskedMetric(planted_model(), FOUND, progress=False, out=tmp_path)

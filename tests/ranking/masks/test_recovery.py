@@ -23,6 +23,7 @@ def one_shot(n: int, response: str) -> float:
     return float(np.mean([one_by_one(seed, n, response) for seed in SEEDS]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("response", RESPONSES)
 def test_four_hundred_masks_of_two_percent_find_nearly_all(response: str) -> None:
     found = mean_share(400, 0.02, response)
@@ -30,21 +31,25 @@ def test_four_hundred_masks_of_two_percent_find_nearly_all(response: str) -> Non
     assert found >= one_shot(400, response) + 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("response", RESPONSES)
 def test_a_hundred_masks_of_one_percent_are_too_few(response: str) -> None:
     assert mean_share(100, 0.01, response) <= 0.5
 
 
+@pytest.mark.slow
 def test_a_hundred_masks_of_five_percent_beat_ablating_every_head() -> None:
     found = mean_share(100, 0.05, "saturating")
     assert found >= 0.85
     assert found >= one_shot(1024, "saturating") + 0.1
 
 
+@pytest.mark.slow
 def test_layer_balanced_masks_do_as_well() -> None:
     assert mean_share(200, 0.05, "saturating", design="layer_balanced") >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lasso", "script"])
 def test_a_flipped_response_finds_none(method: str) -> None:
     """The largest coefficients, which the authors' script prints as the most important, are not the task's heads."""

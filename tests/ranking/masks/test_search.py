@@ -41,6 +41,7 @@ def heads_of(row: Any) -> list[Head]:
     return [Head.parse(name) for name in row["heads"].split(", ")]
 
 
+@pytest.mark.slow
 def test_every_setting_is_tried_in_order(found: Search) -> None:
     tried = found.frame[found.frame["method"] != "random"]
     settings = [(m, s, n) for m in ("css", "csl") for s in (0.15, 0.4) for n in (8, 24)]
@@ -51,6 +52,7 @@ def test_every_setting_is_tried_in_order(found: Search) -> None:
     assert tried["evaluations"].tolist() == [len(different(designs[m], n, s)) + 1 for m, s, n in settings]
 
 
+@pytest.mark.slow
 def test_damage_is_that_of_ablating_the_heads_on_the_held_out_trials(found: Search) -> None:
     base = by_loop(model(), OTHERS, [[]])[0]
     tried = found.frame[found.frame["method"] != "random"]
@@ -82,6 +84,7 @@ def test_the_last_row_are_as_many_random_heads(found: Search) -> None:
     assert row["damage"] < found.frame["damage"].max() - 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [[f"needle {i}" for i in range(8)], [f"needle {i // 2}" for i in range(8)]])
 def test_the_interval_of_damage_is_over_draws_and_groups_of_trials(groups: list[str]) -> None:
     trials = [replace(trial, group=group) for trial, group in zip([*FOUND, *OTHERS], groups, strict=True)]
@@ -93,6 +96,7 @@ def test_the_interval_of_damage_is_over_draws_and_groups_of_trials(groups: list[
     assert np.isnan(row["low"]) == (len(set(groups)) < 5)
 
 
+@pytest.mark.slow
 def test_random_heads_are_any_heads() -> None:
     """Without those that some setting took they would be heads that nobody needs."""
     one = {**SETTINGS, "methods": "css", "sparsities": 0.4, "n_masks": 40, "k": 1, "controls": Controls("random", 400)}
@@ -107,6 +111,7 @@ def test_random_heads_are_any_heads() -> None:
     assert row["damage"] == pytest.approx(damage.mean(), abs=3 * spread)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_masks_are_shared_between_settings_and_with_later_runs(tmp_path: Path, found: Search) -> None:
     few = {**SETTINGS, "sparsities": (0.4,), "controls": ()}

@@ -48,6 +48,7 @@ def test_shrunk_coefficients_on_request() -> None:
     assert whole.r2 > shrunk.r2  # Least squares: no other coefficients on the support explain more.
 
 
+@pytest.mark.slow
 def test_r2_of_masks_that_were_left_out() -> None:
     masks, response = planted(noise=0.1)
     for method, base in (("lasso", None), ("paper", BASE)):
@@ -121,7 +122,7 @@ def test_the_interval_resamples_masks_with_the_support_fixed() -> None:
 def test_intervals_hold_the_coefficients_of_heads_that_matter(n_masks: int, others: float) -> None:
     """At the sizes used: 72 heads, 6 % ablated, five that matter; all others may matter a little."""
     rng, fixed, chosen = np.random.default_rng(0), [], []
-    for seed in range(40):
+    for seed in range(20):
         masks, truth, at = (
             draw_masks("stratified", n_masks, 18, 4, 0.06, seed),
             others * rng.normal(size=72),
@@ -136,7 +137,7 @@ def test_intervals_hold_the_coefficients_of_heads_that_matter(n_masks: int, othe
                 low, high = task.interval(support, 300)
                 held += ((low <= truth) & (truth <= high))[order[at]][support[order[at]]].tolist()
     assert np.mean(fixed) >= 0.93
-    assert len(chosen) < 100 or np.mean(chosen) >= 0.93
+    assert len(chosen) < 50 or np.mean(chosen) >= 0.93
 
 
 def test_more_heads_than_masks_can_tell_are_named_and_have_no_interval() -> None:

@@ -21,6 +21,7 @@ from tests.conftest import random_trial
 QUIET: dict[str, Any] = {"progress": False}
 
 
+@pytest.mark.slow
 def test_what_planted_heads_hold() -> None:
     """Half of the answers against the others: only heads that read the answer or its clue can tell."""
     model, trials = planted.model(), planted.trials(24)
@@ -36,6 +37,7 @@ def test_what_planted_heads_hold() -> None:
     assert max(found[head] for head in others) < 0.9
 
 
+@pytest.mark.slow
 def test_one_head_against_the_steps_by_hand(gqa: Any) -> None:
     trials = [random_trial(seed, 15 + seed % 4) for seed in range(24)]
     trials = [replace(trial, group=f"g{i // 2}") for i, trial in enumerate(trials)]

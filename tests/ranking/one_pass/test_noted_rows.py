@@ -21,6 +21,7 @@ NOTING = ["llama-gqa", "llama-mqa", "qwen3", "gemma3", "olmo2", "olmo3"]
 FIELDS = ("pattern", "values", "z", "u", "constant", "tokens", "next_tokens", "row_positions", "is_answer")
 
 
+@pytest.mark.slow
 def test_which_architectures_note_their_rows() -> None:
     """GPT-2 hooks z where sdpa has no module; Gemma 2 caps its scores, which sdpa cannot."""
     assert [name for name in zoo.ARCHITECTURES if notes_queries(zoo.bridge(name))] == NOTING

@@ -176,6 +176,7 @@ def test_planted_writers_are_significant_and_nothing_else_is() -> None:
     assert everyone == set(planted.STRENGTH), "attention alone cannot tell who writes"
 
 
+@pytest.mark.slow
 def test_a_needle_that_is_any_other_span_is_not_significant() -> None:
     """Exchangeable with its null: the smallest p over heads is at most .1 in at most a tenth of the trials."""
     hits, n = 0, 60

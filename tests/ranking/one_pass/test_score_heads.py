@@ -76,6 +76,7 @@ def test_batches_give_what_single_trials_give(model: Any, direction: str) -> Non
     assert (single["locos"].per_trial[0] - single["locos"].per_trial[1]).abs().max() > 0.01
 
 
+@pytest.mark.slow
 def test_batches_decode_what_single_trials_decode(model: Any, answered: None) -> None:
     trials = trials_of_all_lengths()
     single = score(model, trials, max_new_tokens=5)
@@ -100,6 +101,7 @@ def test_decoding_is_the_plain_greedy_loop(arch: str, model: Any, answered: None
         assert record["text"] == zoo.tokenizer().decode(new).split("\n")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decode", [False, True])
 def test_chunks_are_a_matter_of_memory_only(model: Any, decode: bool, answered: None) -> None:
     trials = [random_trial(1, 40, (20, 33)), random_trial(2, 15, (3, 6))]
@@ -186,6 +188,7 @@ def test_a_run_folder_holds_the_scores_as_files(gqa: Any, tmp_path: Path) -> Non
         assert loaded.meta["outcomes"] == {"passed": 5}
 
 
+@pytest.mark.slow
 def test_killed_outright_and_continued_equals_uninterrupted(gqa: Any, tmp_path: Path) -> None:
     """SIGKILL, in the middle of a trial: no handler runs, no file is closed."""
     script = """
@@ -328,6 +331,7 @@ def first_head_ablated(arch: str, model: Any) -> Iterator[tuple[Any, Any]]:
     assert not has_hooks(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["raw", "exact"])
 def test_a_users_ablation_is_respected(
     first_head_ablated: tuple[Any, Any], trial: EncodedTrial, direction: str
@@ -479,6 +483,7 @@ def test_the_copy_score_counts_over_all_steps_and_locos_over_answer_steps(gqa: A
     assert rows == {"answer": 3, "generated": 9, "prompt": 8}
 
 
+@pytest.mark.slow
 def test_errors_are_tried_again_by_the_next_run(gqa: Any, scripted: None, tmp_path: Path, monkeypatch: Any) -> None:
     with pytest.warns(UserWarning, match="failed"):
         score(gqa, ASKED, out=tmp_path / "run")
@@ -647,6 +652,7 @@ def test_a_hooked_model_is_not_scored_into_a_run_folder(gqa: Any, tmp_path: Path
         forced(gqa, trials_of_all_lengths()[:1], methods=["locos"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", zoo.ARCHITECTURES)
 def test_half_precision_models_can_all_be_scored(arch: str) -> None:
     trial = trials_of_all_lengths()[:1]

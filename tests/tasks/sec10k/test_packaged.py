@@ -73,6 +73,7 @@ def strays(filing: Filing) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_reports_are_those_of_the_script(filings: list[Filing]) -> None:
     assert MADE.made_filings() == filings
     assert lzma.decompress(MADE.FILE.read_bytes()) == lzma.decompress(MADE.packed(filings))
@@ -86,6 +87,7 @@ def test_a_number_of_reports_that_there_are_not_is_refused(n: int) -> None:
         packaged_filings(n)
 
 
+@pytest.mark.slow
 def test_every_company_is_another_one() -> None:
     many = MADE.made_filings(480)
     assert len({f.company.split()[0] for f in many}) == len({f.cik for f in many}) == len({f.id for f in many}) == 480
@@ -99,6 +101,7 @@ def test_the_sections_of_a_report_are_there_in_order_and_of_realistic_length(fil
         assert len(set(lines)) == len(lines)
 
 
+@pytest.mark.slow
 def test_every_value_stands_in_the_sentences_that_state_it_and_nowhere_else(filings: list[Filing]) -> None:
     assert {filing.id: strays(filing) for filing in filings if strays(filing)} == {}
 
@@ -129,11 +132,13 @@ def test_the_name_opens_item_1_and_is_mentioned_a_few_times_more(filings: list[F
         assert sum(stem in sentence for _, sentence in sentences(filing)) == len(held)
 
 
+@pytest.mark.slow
 def test_some_facts_are_stated_twice(filings: list[Filing]) -> None:
     for task in USUAL.keys() - STATES - {"registrant_name"}:
         assert 0.08 < sum(len(holding(filing, task)) == 2 for filing in filings) / len(filings) < 0.22
 
 
+@pytest.mark.slow
 def test_statements_are_worded_in_many_ways(filings: list[Filing]) -> None:
     names = "|".join([*WORDS["cities"], *(c for cities in WORDS["cities"].values() for c in cities), *PHRASES["month"]])
     for task, (section, cue) in USUAL.items():
@@ -152,6 +157,7 @@ def test_the_most_frequent_value_is_a_bad_guess(filings: list[Filing]) -> None:
         assert share < (0.45 if task == "incorporation_state" else 0.20), task
 
 
+@pytest.mark.slow
 def test_other_places_years_people_numbers_and_companies_stand_beside_the_true_ones(filings: list[Filing]) -> None:
     cities = [city for group in WORDS["cities"].values() for city in group]
     kinds = {
@@ -178,6 +184,7 @@ def test_no_person_sits_on_the_board_twice(filings: list[Filing]) -> None:
         assert len({name.split()[-1] for name in names}) == len(names)
 
 
+@pytest.mark.slow
 def test_the_text_is_clean_english(filings: list[Filing]) -> None:
     faults = re.compile(
         r"[{}\[\]|]|  | $| [,.;]|\.\.|,,|\b(\w+) \1\b|\ba (?:[aeioAEIO](?!ne\b|ur)|eight|eleven)|\ban (?![aeiouAEIO]|hour)",

@@ -96,6 +96,7 @@ def test_without_a_path_the_packaged_reports_are_asked(monkeypatch: pytest.Monke
     assert not any(trial.meta["extracted"] for trial in sec10k())
 
 
+@pytest.mark.slow
 def test_the_packaged_reports_state_their_facts() -> None:
     packaged = pytest.importorskip("lens_heads.tasks.sec10k.packaged")
     filings = packaged.packaged_filings(n=60)
