@@ -56,6 +56,7 @@ def test_every_check_holds(real: Any) -> None:
     assert report.passed, report.frame.to_string()
 
 
+@pytest.mark.slow
 def test_the_shapes_are_the_published_ones() -> None:
     gemma, smol = lh.head_geometry(real_model("gemma-3-270m")), lh.head_geometry(real_model("smollm2-135m-instruct"))
     assert (gemma.n_layers, gemma.n_heads, gemma.n_kv_heads, gemma.d_head, gemma.d_model) == (18, 4, 1, 256, 640)
@@ -141,6 +142,7 @@ def test_locos_finds_heads_whose_ablation_costs_the_answer(name: str, real: Any)
     assert not has_hooks(real)
 
 
+@pytest.mark.slow
 def test_the_published_locos_head_of_gemma_is_among_the_best_three() -> None:
     assert "L12H1" in map(str, locos("gemma-3-270m").top(3))
 

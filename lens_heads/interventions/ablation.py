@@ -16,7 +16,7 @@ from lens_heads.model.belonging import check_owner
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest, tensor_digest
-from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.digests import Encoded
 
 Reference = MeanActivations | TrialActivations | HeadVectors
 
@@ -78,7 +78,7 @@ class Ablation:
         given = self.options.get("span")
         return len(given) if isinstance(given, tuple) and len(given) > 1 else 0
 
-    def check_spans(self, trials: Sequence[EncodedTrial], room: int = 0, what: str = "trials") -> None:
+    def check_spans(self, trials: Sequence[Encoded], room: int = 0, what: str = "trials") -> None:
         """ValueError if it has one span for each of another number of trials, or one that begins behind all that is run of its
         trial: `room` tokens may be generated."""
         given = self.options.get("span")

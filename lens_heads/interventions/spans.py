@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lens_heads.runs import checks
+from lens_heads.trials.digests import Encoded
 from lens_heads.trials.encoded import EncodedTrial
 
 Span: TypeAlias = tuple[int, int]
@@ -80,7 +81,7 @@ def check_number(spans: int, n: int, what: str) -> None:
         )
 
 
-def ends_of(trials: Sequence[EncodedTrial], room: int) -> Int[Tensor, " trial"]:
+def ends_of(trials: Sequence[Encoded], room: int) -> Int[Tensor, " trial"]:
     """The tokens that are run of each trial, with its answer or `room` generated ones; texts have no answer."""
     longest = [
         max([room, *map(len, (getattr(trial, "answer_tokens", ()), *getattr(trial, "choice_tokens", ())))])

@@ -156,6 +156,7 @@ def test_passkeys_begin_so_too(tmp_path: Path) -> None:
         assert model.tokenizer.decode(trial.tokens[:20]).startswith(adds + "This is")
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_of_the_packaged_models_gemma_alone_begins_with_a_bos() -> None:
     smollm, gemma = real_model("smollm2-135m-instruct"), real_model("gemma-3-270m")

@@ -119,6 +119,7 @@ def test_workers_that_die_between_calls(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_bad_input_leaves_the_workers_ready(crew: Any) -> None:
     with pytest.raises(ValueError, match="unknown kind"):
         lh.knockout_heads(crew, PROMPTS, kind="nonsense", progress=False)
@@ -127,6 +128,7 @@ def test_bad_input_leaves_the_workers_ready(crew: Any) -> None:
     assert len(lh.evaluate(crew, TRIALS, generate=False, progress=False).trial_ids) == 5
 
 
+@pytest.mark.slow
 def test_a_unit_that_fails_in_a_worker_is_reported_as_here(crew: Any) -> None:
     def metric(logits: Tensor, gold: Tensor) -> Tensor:
         return logits[:, 0, 0] / (0 if int(gold[0]) == int(TRIALS[0].answer_tokens[0]) else 1)
@@ -168,6 +170,7 @@ def test_a_study_counts_the_work_of_its_workers() -> None:
     assert two["passes"]["attribute_ablation"] == pytest.approx(3, abs=0.1)
 
 
+@pytest.mark.slow
 def test_means_are_shared(crew: Any) -> None:
     one, two = (lh.mean_activations(model, TRIALS, progress=False) for model in (alone(crew), crew))
     assert torch.equal(one.z, two.z)

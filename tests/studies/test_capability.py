@@ -30,6 +30,8 @@ from lens_heads.studies.claims import published
 from lens_heads.studies.runner import StageRun
 from tests import zoo
 
+pytestmark = pytest.mark.slow
+
 LONG = {"context_length": 480}  # Of bytes.
 TINY = Preset(
     {
@@ -79,7 +81,6 @@ def done(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[A
     return studies.capability(models, preset=TINY, out=out, command="the command"), out
 
 
-@pytest.mark.slow
 def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> None:
     findings, out = done
     assert not any(has_hooks(model) for model in models)
@@ -97,7 +98,6 @@ def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> N
         assert set(each.frames["claims"]["id"]) == {claim["id"] for claim in published(stages.__name__)["claims"]}
 
 
-@pytest.mark.slow
 def test_claims_can_be_judged_again_from_the_stored_trials(done: Any) -> None:
     findings, out = done
     said = json.loads((out / "study_capability.json").read_text())["models"]
@@ -107,7 +107,6 @@ def test_claims_can_be_judged_again_from_the_stored_trials(done: Any) -> None:
         pd.testing.assert_frame_equal(again.claims, each.claims)
 
 
-@pytest.mark.slow
 def test_the_numbers_are_those_of_evaluate(models: list[Any], done: Any) -> None:
     """Damage on own and unrelated tasks, measured again by hand with the heads of every draw of masks ablated."""
     found, asked = done[0][0], stages.Asked.of(TINY)
@@ -196,7 +195,6 @@ def test_the_results_page_shows_a_study_of_this_shape(done: Any) -> None:
     assert "nan" not in text.lower().replace("finance", "")
 
 
-@pytest.mark.slow
 def test_a_run_takes_the_passes_that_were_planned(
     models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +229,6 @@ def test_a_run_takes_the_passes_that_were_planned(
     assert sum(done.values()) >= 0.8 * sum(planned.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("control", ["random_initialised", "permuted_answers"])
 def test_nothing_holds_in_a_negative_control(models: list[Any], tmp_path: Path, control: str) -> None:
     small = replace(TINY, control=control, methods=("css",), ks=(2,), n_masks=8)
@@ -246,7 +243,6 @@ def test_nothing_holds_in_a_negative_control(models: list[Any], tmp_path: Path, 
         ] * len(trials)
 
 
-@pytest.mark.slow
 def test_the_same_call_continues_and_runs_nothing_again(
     models: list[Any], done: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +260,6 @@ def test_the_same_call_continues_and_runs_nothing_again(
         studies.capability(models[:1], preset=replace(TINY, random_draws=4), out=out)
 
 
-@pytest.mark.slow
 def test_a_capability_that_nothing_moves_is_reported_and_left_out(models: list[Any], tmp_path: Path) -> None:
     """Random models answer nothing: right answers are none whatever is ablated."""
     flat = replace(TINY.capabilities["retrieval"], metric="greedy_match")
@@ -281,7 +276,6 @@ def test_a_capability_that_nothing_moves_is_reported_and_left_out(models: list[A
         studies.capability(models[0], ["retrieval"], small, tmp_path / "none")
 
 
-@pytest.mark.slow
 def test_what_fails_is_left_out_and_named(models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A capability with its other data, a draw of masks, and a method: the study goes on without them."""
     real, second = stages.localize, TINY.mask_seed("retrieval", 1)

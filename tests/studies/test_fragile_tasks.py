@@ -31,6 +31,8 @@ from lens_heads.studies.fragile_paper.study import FragileStudy
 from lens_heads.tasks.sec10k import packaged
 from tests import zoo
 
+pytestmark = pytest.mark.slow
+
 RECOVERY: Any = import_module("lens_heads.evidence.recovery")  # The floor shows the function of that name.
 
 FOUR = ("headquarters_city", "headquarters_state", "ceo_lastname", "holder_record_amount")
@@ -73,7 +75,6 @@ def done(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[A
     return studies.fragile_tasks(models, TINY, out, command="the command"), out
 
 
-@pytest.mark.slow
 def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> None:
     (findings, (pair,)), out = done
     assert not any(has_hooks(model) for model in models)
@@ -105,7 +106,6 @@ def test_a_preset_s_costs_are_the_passes_that_run(models: list[Any], done: Any) 
     assert costs["validation"] == len(pair.validation.per_trial.query("set != 'a'")) + unablated
 
 
-@pytest.mark.slow
 def test_fair_controls_cost_passes_of_their_own(
     models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +189,6 @@ def test_the_results_page_tells_the_same_claims(done: Any) -> None:
     assert f"| {first['statistic']} | {first['how']} | {first['r']:.2f} |" in text
 
 
-@pytest.mark.slow
 def test_claims_can_be_judged_again_from_the_stored_trials(models: list[Any], done: Any) -> None:
     (findings, (pair,)), out = done
     again = []
@@ -206,7 +205,6 @@ def test_claims_can_be_judged_again_from_the_stored_trials(models: list[Any], do
     )
 
 
-@pytest.mark.slow
 def test_the_same_call_continues_and_runs_nothing_again(
     models: list[Any], done: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,7 +275,6 @@ def test_negative_controls_change_trials_of_the_same_tasks(control: str, changed
             assert differ == [changed]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["negative-model", "negative-needles"])
 def test_in_a_negative_control_nothing_holds(name: str, models: list[Any], tmp_path: Path) -> None:
     plan = replace(

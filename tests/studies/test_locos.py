@@ -32,6 +32,8 @@ from lens_heads.studies.locos_paper.presets import ATTENTION, CONTROLLED, PARTS,
 from lens_heads.studies.locos_paper.study import costs
 from tests import zoo
 
+pytestmark = pytest.mark.slow
+
 TINY = Preset(
     select=("packaged", {"split": "select", "n": 3, "context_length": 600}),
     test=("packaged", {"split": "test", "n": 6, "context_length": 600}),
@@ -74,12 +76,10 @@ def done(qwen: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[LocosFind
     return found, out
 
 
-@pytest.mark.slow
 def test_a_tiny_model_goes_through_all_of_it(done: tuple[LocosFinding, Path]) -> None:
     check_study(*done)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES[1:])
 def test_tiny_models_of_the_papers_other_families_do_too(family: str, tmp_path: Path) -> None:
     model = zoo.bridge(family, n_ctx=4096)
@@ -162,7 +162,6 @@ def test_a_head_ablated_alone_costs_what_the_score_says(done: tuple[LocosFinding
     assert found.scores["patching"].values.shape == alone.values.shape
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, one in PRESETS.items() if one.select[0] == "packaged"])
 def test_the_trials_of_every_packaged_preset_exist(name: str) -> None:
     plan, shape = PRESETS[name], SimpleNamespace(n_layers=30, n_heads=9)
@@ -233,7 +232,6 @@ def test_what_it_costs_is_known_before(qwen: Any, done: tuple[LocosFinding, Path
     assert (~of_retrieval).sum() == expected["other tasks"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("control", CONTROLLED)
 def test_nothing_holds_in_a_negative_control(qwen: Any, control: str, tmp_path: Path) -> None:
     brief = replace(TINY, control=control, recovery_trials=0, read_heads=0, exclusive=False)
@@ -246,7 +244,6 @@ def test_nothing_holds_in_a_negative_control(qwen: Any, control: str, tmp_path: 
         assert found.headline["retrieval"].per_trial["trial"].str.contains("-needle-of-|-answer-of-").all()
 
 
-@pytest.mark.slow
 def test_a_model_that_answers_nothing_ends_its_study_without_patching(
     qwen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,7 +273,6 @@ def check_summary(found: LocosFinding, file: Path) -> None:
     assert summary["top"]["locos"][0]["name"] == str(found.scores["locos"].top(1)[0])
 
 
-@pytest.mark.slow
 def test_the_same_call_continues_and_runs_nothing_again(
     qwen: Any, done: tuple[LocosFinding, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +290,6 @@ def test_the_same_call_continues_and_runs_nothing_again(
         studies.locos(qwen, replace(TINY, seeds=3), tmp_path / "run")
 
 
-@pytest.mark.slow
 def test_a_killed_study_continues_where_it_stopped(
     qwen: Any, done: tuple[LocosFinding, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +307,6 @@ def test_a_killed_study_continues_where_it_stopped(
     pd.testing.assert_frame_equal(again.claims, done[0].claims)
 
 
-@pytest.mark.slow
 def test_a_model_that_fails_takes_nothing_away_from_the_one_before(
     qwen: Any, done: tuple[LocosFinding, Path], tmp_path: Path
 ) -> None:

@@ -39,6 +39,8 @@ from lens_heads.trials.pairs import TokenPair
 from tests import zoo
 from tests.pairs import trial_of
 
+pytestmark = pytest.mark.slow
+
 TINY = Preset(
     *(4, 3, 6, 5, 5), ks=(1, 2), k=2, masks=20, searched=40, draws=3, few=5, kept_draws=2, rerun=("css",), planted=0
 )
@@ -61,7 +63,6 @@ def done(model: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, P
     return run(model, out), out
 
 
-@pytest.mark.slow
 def test_a_row_for_every_method_and_one_of_random_heads(model: Any, done: Any) -> None:
     bench, out = done
     assert not has_hooks(model)
@@ -84,7 +85,6 @@ def test_a_row_for_every_method_and_one_of_random_heads(model: Any, done: Any) -
     assert {row["method"] for row in json.loads((out / "bench.json").read_text())["methods"]} == {*SOME, RANDOM}
 
 
-@pytest.mark.slow
 def test_damage_is_what_evaluate_says(model: Any, done: Any) -> None:
     bench, _ = done
     cell, setup = bench.cell(), setup_of("induction", {"words": 4})
@@ -128,7 +128,6 @@ def test_costs_are_counted_in_plain_passes(model: Any, done: Any) -> None:
     assert not any(block._forward_pre_hooks for block in model.blocks)
 
 
-@pytest.mark.slow
 def test_a_second_call_runs_nothing_and_says_the_same(model: Any, done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bench, out = done
 
@@ -149,7 +148,6 @@ def test_a_second_call_runs_nothing_and_says_the_same(model: Any, done: Any, mon
     assert str(recommend(loaded)) == str(recommend(bench))
 
 
-@pytest.mark.slow
 def test_your_own_enter_a_finished_folder_and_failing_ones_are_left_out(model: Any, done: Any, tmp_path: Path) -> None:
     bench, out = done
 
@@ -178,7 +176,6 @@ def bottom(model: Any, bench: Bench) -> float:
     return float((before - after).mean())
 
 
-@pytest.mark.slow
 def test_a_function_that_nothing_can_identify_runs_without_a_folder_only(model: Any, tmp_path: Path) -> None:
     with (tmp_path / "notes").open("w") as notes:
 
@@ -299,7 +296,6 @@ def flip(scores: HeadScores) -> HeadScores:
     return replace(scores, values=-scores.values, per_trial=-scores.per_trial)
 
 
-@pytest.mark.slow
 def test_random_numbers_land_on_the_random_row_and_a_flipped_scorer_below(known: Any) -> None:
     _, cell = known
     rows = cell.frame.set_index("method")
@@ -355,7 +351,6 @@ def test_advice_for_heads_that_suffice_goes_by_faithfulness(known: Any) -> None:
     assert "no method keeps surely more of the behaviour than random heads" in str(without)
 
 
-@pytest.mark.slow
 def test_planted_heads_are_found_by_locos_and_not_by_numbers_at_random() -> None:
     upside = Method("upside down", "own", lambda m: flip(lh.methods["locos"].rank(m)))
     found = planted_quality([lh.methods["locos"], lh.methods["random_numbers"], lh.methods["one_shot"], upside], 5, 20)
@@ -376,7 +371,6 @@ def test_the_front_holds_what_no_cheaper_method_beats() -> None:
     assert pareto(rows, "area") == [1, 3]
 
 
-@pytest.mark.slow
 def test_the_figure_names_the_front_and_shows_every_method(done: Any) -> None:
     bench, _ = done
     figure = bench.plot()

@@ -57,6 +57,7 @@ def test_paths_into_the_logits_equal_a_plain_loop(arch: str, model: Any) -> None
         torch.testing.assert_close(found, wanted(arch, pair, [], "q", base), atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     get_act_patch_direct_path is None, reason="TransformerLens 3.9 patches behind the norm, not exactly"
 )
