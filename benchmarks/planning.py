@@ -1,4 +1,4 @@
-"""How far what `lens-heads plan` says is from what runs take here.
+"""How far what `--plan` says is from what runs take here.
 
 On packaged trials of some lengths: scoring with gold answers and with decoding, random masks of five heads, and every head
 patched at the answer's rows and at all positions. Seconds are per trial; a call scores several. The rates of this machine are

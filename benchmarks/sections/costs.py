@@ -203,8 +203,7 @@ def planning(results: Results) -> str:
         described("planning"),
         measured_by("python benchmarks/planning.py --lengths 200,1000", [run], "planning.jsonl"),
         table(["model", "run", "prompt tokens", "planned", "measured", "planned / measured"], rows),
-        f"Within 30 %: {near} of {len(ratios)}. No GPU has run this: for other machines `lens-heads plan` takes the makers' "
-        "numbers times the share that such programs reach.",
+        f"Within 30 %: {near} of {len(ratios)}. No GPU has run this.",
     )
 
 

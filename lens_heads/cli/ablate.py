@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lens_heads.cli import options as cli_options
-from lens_heads.cli.loading import Sharing, loads
+from lens_heads.cli import plan
+from lens_heads.cli.loading import Planned, loads
 from lens_heads.cli.options import AllowCode, Batch, Model, NewTokens, Out, Task, With
 
 if TYPE_CHECKING:
@@ -40,11 +41,11 @@ def ablate(
     batch_size: Batch = 1,
     out: Out = None,
     *,
-    loading: Sharing,
+    loading: Planned,
 ) -> None:
     """Ablate a growing number of each ranking's top heads, with controls, on trials that the rankings did not use."""
     from lens_heads.evidence import curve as ablation
-    from lens_heads.evidence.head_sets import check_names
+    from lens_heads.evidence.head_sets import capped, check_names, plan_sets
     from lens_heads.heads.controls import Controls
     from lens_heads.interventions import activations
     from lens_heads.interventions.ablation import check_options
@@ -82,6 +83,14 @@ def ablate(
     run |= {} if precision is None else {"precision": precision}
     beside = ablation.default_controls(trials, verdict is not None)
     run["controls"] = replace(beside, draws=draws if verdict is None else max(draws, beside.draws), seed=seed)
+    if loading.plan:
+        first = next(iter(rankings.values()))
+        sets = plan_sets(rankings, capped(numbers, first.n_layers * first.n_heads), run["controls"])
+        jobs = plan.of("ablate sets of heads")
+        each = sum(one.condition.k for one in sets) // len(sets)
+        return plan.show(
+            loading, model, trials, jobs, sets=len(sets), k=max(1, each), new_tokens=max_new_tokens * (not no_text)
+        )
     with loading.model(model, out) as loaded:
         reference = activations.mean_activations(loaded, calibration) if needs_means else None
         curve = ablation.ablation_curve(

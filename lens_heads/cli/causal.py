@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from lens_heads.cli import options as cli_options
-from lens_heads.cli.loading import Sharing, loads
+from lens_heads.cli import plan
+from lens_heads.cli.loading import Planned, loads
 from lens_heads.cli.options import Model, Out, Task, Top, With
 
 
@@ -31,7 +32,7 @@ def patch(
     top: Top = 10,
     out: Out = None,
     *,
-    loading: Sharing,
+    loading: Planned,
 ) -> None:
     """Patch each head from the clean run into the corrupt run, and measure how much the answer recovers."""
     from lens_heads.answering.patch_metrics import check_metric
@@ -48,6 +49,9 @@ def patch(
     trials = cli_options.answered_trials(task, with_)
     check_corruptible(trials, corruption)  # type: ignore[arg-type]  # checked above
     how: Any = {"metric": metric, "positions": positions, "corruption": corruption, "out": out}
+    if loading.plan:
+        rows = "answer rows" if positions == "answer" else "all positions"
+        return plan.show(loading, model, trials, plan.of(f"patch every head, {rows}"))
     with loading.model(model, out) as loaded:
         by = partial(attribution_patch, ig_steps=ig_steps) if ig_steps else patch_heads
         scores = by(loaded, trials, **how)

@@ -68,6 +68,20 @@ class Loading:
 
         return load_model(name, **self.options)
 
+    def tokenizer(self, name: str) -> Any:
+        """The tokenizer of the model of this name, without its weights."""
+        from transformers import AutoTokenizer
+
+        from lens_heads.model.foreign_code import foreign_code
+        from lens_heads.model.gguf import converted, loading, local_source
+
+        source = local_source(name)
+        folder = converted(source) if source is not None and source.is_file() else source or name
+        with foreign_code(self.trust_remote_code, name), loading(name):
+            return AutoTokenizer.from_pretrained(
+                folder, revision=self.revision or "main", trust_remote_code=self.trust_remote_code
+            )
+
 
 @dataclass(frozen=True)
 class Sharing(Loading):
@@ -119,6 +133,15 @@ class Sharing(Loading):
         """The options as studies take them."""
         shared = {"workers": self.workers, "num_gpus": self.gpus_per_worker or 1}
         return self.options | (shared if self.workers is not None else {})
+
+
+@dataclass(frozen=True)
+class Planned(Sharing):
+    """The options of a command whose work can be shared, and planned first."""
+
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what it takes on this machine (forwards, hours, memory), and stop.")
+    ] = False
 
 
 def loads(command: Command) -> Command:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, get_args
 
 import typer
 
 from lens_heads.cli import options as cli_options
-from lens_heads.cli.loading import Sharing, loads
+from lens_heads.cli import plan
+from lens_heads.cli.loading import Planned, loads
 from lens_heads.cli.options import AllowCode, Batch, Model, NewTokens, Out, Task, Top, With
 
 
@@ -32,12 +34,13 @@ def localize(
     allow_code_execution: AllowCode = None,
     out: Out = None,
     *,
-    loading: Sharing,
+    loading: Planned,
 ) -> None:
     """Find the heads whose ablation costs a task most, from a small number of runs with random heads ablated."""
     from lens_heads.answering.evaluation import FORCED_METRICS, check_metric
     from lens_heads.interventions.kinds import KINDS, REQUIRED
-    from lens_heads.ranking.masks.localize import Settings, localize_heads
+    from lens_heads.model.planning import Job
+    from lens_heads.ranking.masks.localize import DESIGNED, Settings, localize_heads
     from lens_heads.ranking.masks.measure import Level
     from lens_heads.report import tables
     from lens_heads.runs import checks
@@ -56,6 +59,16 @@ def localize(
     check_metric(metric, trials, generate=True)
     options: dict[str, Any] = {"out": out, "max_new_tokens": max_new_tokens, "batch_size": batch_size}
     options |= {"n_masks": n_masks, "sparsity": sparsity, "estimator": estimator, "patience": patience, "seed": seed}
+    if loading.plan:
+
+        def jobs(shape: Any, machine: Any, sizes: Any) -> list[Job]:
+            """Masks of the asked sparsity; a search tries every head, once or in each of k rounds."""
+            heads = shape.n_layers * shape.n_heads
+            runs = n_masks if method in DESIGNED else heads * (k if method == "greedy" else 1)
+            each = max(1, round(sparsity * heads)) if method in DESIGNED else 1
+            return list(plan.of("localize by masks")(shape, machine, replace(sizes, masks=runs, k=each)))
+
+        return plan.show(loading, model, trials, jobs, new_tokens=max_new_tokens * decoded)
     with loading.model(model, out) as loaded:
         scores = localize_heads(loaded, trials, method=method, metric=metric, k=k, kind=kind, level=level, **options)  # type: ignore[arg-type]  # checked there
     tables.show(tables.ranking(scores, top, 0))

@@ -26,7 +26,7 @@ from lens_heads.cli import plan as cli_plan
 from lens_heads.cli import prune as cli_prune
 from lens_heads.cli import rank as cli_rank
 from lens_heads.cli import study as cli_study
-from lens_heads.cli.loading import Loading, Sharing, loads
+from lens_heads.cli.loading import Loading, Planned, loads
 from lens_heads.cli.options import MODEL, Batch, Model, NewTokens, Out, Task, Top, With
 from lens_heads.cli.parsing import App
 from lens_heads.runs.showing import one_line, visible
@@ -46,7 +46,6 @@ app.command("methods")(cli_rank.methods)
 app.command("ablate")(cli_ablate.ablate)
 app.command("bench")(cli_bench.bench)
 app.command("patch")(cli_causal.patch)
-app.command("plan")(cli_plan.plan)
 app.command("prune")(cli_prune.prune)
 app.command("localize")(cli_localize.localize)
 app.command("describe")(cli_describe.describe)
@@ -71,7 +70,7 @@ def score(
     top: Top = 5,
     out: Out = None,
     *,
-    loading: Sharing,
+    loading: Planned,
 ) -> None:
     """Score every head by every method, with one pass per trial."""
     from lens_heads.inspection.explorer.stored import FOLDER, store
@@ -97,6 +96,9 @@ def score(
     run: dict[str, Any] = {"out": out, "null_spans": null_spans}
     if not of_documents:  # Those are not decoded, and run one by one.
         run |= {"batch_size": batch_size, "max_new_tokens": max_new_tokens}
+    if loading.plan:
+        name = "score, gold answers" if teacher_forced or of_documents else "score, decoding"
+        return cli_plan.show(loading, model, trials, cli_plan.of(name), new_tokens=max_new_tokens)
     with loading.model(model, out) as loaded:
         scores = score_heads(loaded, trials, chosen, teacher_forced=teacher_forced, direction=direction, **run)
         tables.show(tables.top_heads(scores, top))

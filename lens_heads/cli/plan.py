@@ -1,68 +1,50 @@
-"""`lens-heads plan`: what a run would cost, before anything is loaded."""
+"""`--plan`: what a command would take on this machine, from the model's configuration and the trials' tokens alone."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
+from lens_heads.cli.loading import Planned
 
-from lens_heads.cli.loading import TrustCode
+if TYPE_CHECKING:
+    from lens_heads.model.planning import Job, Machine, Shape, Sizes
 
-MODEL = "As elsewhere, but only its configuration is read; or a configuration as JSON."
+
+def of(*names: str) -> Callable[..., Sequence[Job]]:
+    """The usual jobs of these names."""
+
+    def chosen(shape: Shape, machine: Machine, sizes: Sizes) -> Sequence[Job]:
+        from lens_heads.model.planning import jobs
+
+        return [job for job in jobs(shape, machine, sizes) if job.name in names]
+
+    return chosen
 
 
-def plan(
-    model: Annotated[str, typer.Option("--model", "-m", help=MODEL)],
-    context: Annotated[int, typer.Option(help="Tokens of a prompt.")] = 4000,
-    trials: Annotated[int, typer.Option(help="Number of trials.")] = 100,
-    on: Annotated[str, typer.Option(help="here (rates are measured), a100, h100, h200 or b200.")] = "here",
-    devices: Annotated[int, typer.Option(help="Devices that share the trials.")] = 1,
-    gpus_per_worker: Annotated[int, typer.Option(help="Devices over which each copy of the model is spread.")] = 1,
-    dtype: Annotated[
-        str | None, typer.Option(help="Of runs here (default: float32); other machines compute in bfloat16.")
-    ] = None,
-    answer: Annotated[int, typer.Option(help="Tokens of a gold answer.")] = 6,
-    new_tokens: Annotated[int, typer.Option("--max-new-tokens", help="Tokens generated per answer.")] = 50,
-    sets: Annotated[
-        int, typer.Option(help="Sets of heads ablated: rankings, numbers of heads and random controls.")
-    ] = 60,
-    masks: Annotated[int, typer.Option(help="Random masks of localize.")] = 200,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub model.")] = None,
-    trust_remote_code: TrustCode = False,
-) -> None:
-    """Say how many forwards, how much time and how much memory the usual runs take, from the model's configuration."""
+def show(loading: Planned, name: str, trials: Sequence[Any], jobs: Callable[..., Sequence[Job]], **sizes: int) -> None:
+    """Print the forwards, hours and memory of a command's jobs. Two layers of the model's shape are timed for it."""
     import torch
     from rich.table import Table
 
     from lens_heads.model.load import dtype_of
-    from lens_heads.model.planning import MACHINES, Sizes, jobs, shape_of
+    from lens_heads.model.planning import Sizes, shape_of
     from lens_heads.model.timing import this_machine
     from lens_heads.report import tables
-    from lens_heads.runs import checks
 
-    for name, value in (("trials", trials), ("devices", devices), ("gpus_per_worker", gpus_per_worker)):
-        checks.whole_number(name, value)
-    if gpus_per_worker > devices:
-        raise ValueError(f"--gpus-per-worker {gpus_per_worker}: there are --devices {devices}; plan with more of them")
-    if on != "here" and on not in MACHINES:
-        raise ValueError(f"--on {on!r}: use here or {', '.join(MACHINES)}")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    numbers = dtype_of(dtype, device)
-    if dtype is not None and on != "here":
-        raise ValueError(f"--dtype {dtype}: {on} is planned in bfloat16. Omit it, or plan --on here.")
-    sizes = Sizes(context, answer, new_tokens, sets, masks=masks)
-    shape = shape_of(model, revision, trust_remote_code)
-    machine = this_machine(shape, numbers, device) if on == "here" else MACHINES[on]
-    workers = max(1, devices // gpus_per_worker)
-    table = Table("run", "forwards per trial", "device-hours", "hours in all", "GiB per device")
-    table.title = f"{shape.name}: {trials} trials of {context:,} tokens on {devices} x {machine.name}"
-    for job in jobs(shape, machine, sizes):
-        hours = job.seconds * trials / 3600
-        memory = machine.memory(shape, context + new_tokens, job.kept, gpus_per_worker) / 2**30
-        table.add_row(job.name, f"{job.forwards:,.1f}", f"{hours:,.2f}", f"{hours / workers:,.2f}", f"{memory:,.1f}")
+    shape = shape_of(name, loading.revision, loading.trust_remote_code)
+    tokenizer = loading.tokenizer(name)
+    encoded = [trial.encode(tokenizer) for trial in trials]
+    lengths = [len(each.tokens) for each in encoded]
+    answers = [len(getattr(each, "answer_tokens", (0,))) for each in encoded]
+    device = loading.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    machine = this_machine(shape, dtype_of(loading.dtype, device), device)
+    mean = Sizes(max(1, sum(lengths) // len(lengths)), answer=max(1, sum(answers) // len(answers)), **sizes)
+    workers = int(loading.workers) if loading.workers is not None and loading.workers.isdecimal() else 1
+    table = Table("run", "forwards per trial", "seconds per trial", "hours in all", "GiB")
+    table.title = f"{shape.name}: {len(trials)} trials of about {mean.context:,} tokens, {max(lengths):,} at most"
+    for job in jobs(shape, machine, mean):
+        hours = job.seconds * len(trials) / 3600 / workers
+        memory = machine.memory(shape, max(lengths) + mean.new_tokens, job.kept) / 2**30
+        table.add_row(job.name, f"{job.forwards:,.1f}", f"{job.seconds:,.2f}", f"{hours:,.2f}", f"{memory:,.1f}")
     tables.show(table)
-    typer.echo(
-        f"{shape.params / 1e9:.2f} billion parameters; {machine.products / 1e12:.2f} Tflop/s in products, "
-        f"{machine.attention / 1e12:.2f} in attention, {machine.bandwidth / 1e9:.0f} GB/s "
-        + ("(measured)" if on == "here" else "(stated by its maker, times the share that is reached)")
-    )

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from lens_heads.cli import options as cli_options
-from lens_heads.cli.loading import Sharing, loads
+from lens_heads.cli import plan
+from lens_heads.cli.loading import Planned, loads
 from lens_heads.cli.options import Batch, Model, NewTokens, Out, Task, Top, With
 
 
@@ -34,9 +35,10 @@ def rank(
     batch_size: Batch = 1,
     out: Out = None,
     *,
-    loading: Sharing,
+    loading: Planned,
 ) -> None:
     """Rank every head by each of the methods, from the same trials."""
+    from lens_heads.model.planning import Job
     from lens_heads.ranking.rank import rank as ranking
     from lens_heads.ranking.registry import resolve
     from lens_heads.report import tables
@@ -58,6 +60,15 @@ def rank(
     selected, others = trials[: len(trials) - calibrate], trials[len(trials) - calibrate :]
     how: dict[str, Any] = {"out": out, "batch_size": batch_size, "max_new_tokens": max_new_tokens}
     how |= {"masks": n_masks, "calibration": others or None, "corruption": corruption, "seed": seed}
+    if loading.plan:
+        passes = [(method.name, method.passes) for method in chosen]
+
+        def jobs(shape: Any, machine: Any, sizes: Any) -> list[Job]:
+            one = machine.seconds(shape, sizes.context)
+            took = [(name, of(shape, n_masks, k)) for name, of in passes]
+            return [Job(name, times, times * one, kept=True) for name, times in took]
+
+        return plan.show(loading, model, selected, jobs, new_tokens=max_new_tokens * generated)
     with loading.model(model, out) as loaded:
         scores = ranking(loaded, selected, names, k=k, teacher_forced=not generated, **how)
     tables.show(tables.top_heads(scores, top))

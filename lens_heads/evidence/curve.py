@@ -101,7 +101,7 @@ def ablation_curve(
         True
     """
     shape = head_geometry(model)
-    chosen, sizes = named_scores(rankings, shape), capped(ks, shape)
+    chosen, sizes = named_scores(rankings, shape), capped(ks, shape.n_layers * shape.n_heads)
     if verdict is not None:
         sizes = sorted({*sizes, checks.whole_number("verdict", verdict, 1, shape.n_layers * shape.n_heads)})
     precision, selecting = options.pop("precision", None), options.pop("selecting", False)

@@ -36,10 +36,10 @@ def check_names(names: Iterable[Any], what: str) -> None:
             raise ValueError(f"{what} is called {name!r}, {why}: choose another name")
 
 
-def capped(ks: Sequence[int] | int, shape: HeadGeometry) -> list[int]:
-    """Numbers of heads to ablate, ascending, capped at the number in the model. ValueError unless positive integers."""
+def capped(ks: Sequence[int] | int, most: int) -> list[int]:
+    """Numbers of heads to ablate, ascending, capped at the most that there are. ValueError unless positive integers."""
     listed = checks.whole_numbers("ks", ks, remedy=" (k = 0, no ablation, is always included)")
-    return sorted({min(k, shape.n_layers * shape.n_heads) for k in listed})
+    return sorted({min(k, most) for k in listed})
 
 
 def plan_sets(

@@ -94,7 +94,7 @@ def transfer_matrix(
     for name in {NONE, RANDOM} & set(tasks):
         raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
     grid, shape = Grid.of(model, tasks, ablation, run, generate), head_geometry(model)
-    sizes = capped(ks, shape)
+    sizes = capped(ks, shape.n_layers * shape.n_heads)
     check_metric(metric, grid.trials, generate)
     scored = {name: ranking for name, ranking in rankings.items() if isinstance(ranking, HeadScores)}
     orders, completed = _orders(rankings, grid.tasks, shape, sizes[-1], controls.seed)

@@ -1,12 +1,4 @@
-"""What a run would cost: forwards, time and memory, from a model's configuration alone.
-
-Work is counted in floating-point operations (a product of [a, b] and [b, c] takes 2abc) and in bytes that must be read; a machine
-does each at a rate, which is measured where this process runs and stated for others.
-
-    n tokens, in chunks of c    2 P n  +  2 L H e n (n + c)    P parameters of the blocks; L layers, H heads of size e
-    one token after n others    2 P  +  4 L H e n, or reading P parameters and 2 L K e n keys and values, whichever takes longer
-    unembedding of r rows       2 D V r, or reading D V parameters    for D dimensions, V tokens
-"""
+"""What a run would cost: forwards, time and memory, from a model's configuration, and from two of its layers timed here."""
 
 from __future__ import annotations
 
@@ -28,7 +20,7 @@ from lens_heads.runs.reading import parse_json
 
 @dataclass(frozen=True)
 class Shape:
-    """A model without its weights. `block_params`: of all blocks together, `params`: of everything."""
+    """A model without its weights, of so many `params`."""
 
     name: str
     n_layers: int
@@ -38,16 +30,8 @@ class Shape:
     d_model: int
     d_vocab: int
     d_mlp: int
-    block_params: int
     params: int
     config: Any = field(compare=False, repr=False)
-
-    def flops(self, tokens: float, keys: float) -> tuple[float, float]:
-        """Operations of a chunk's forward: in products with the blocks' weights, and in attention to so many keys.
-
-        The mask hides some keys, but nobody skips them.
-        """
-        return 2.0 * self.block_params * tokens, 4.0 * self.n_layers * self.n_heads * self.d_head * tokens * keys
 
     def cache_bytes(self, tokens: float, width: int) -> float:
         """Keys and values of so many tokens, of `width` bytes a number."""
@@ -111,7 +95,6 @@ def _shape(name: str, config: Any, model: Any) -> Shape:
         d_model=text.hidden_size,
         d_vocab=text.vocab_size,
         d_mlp=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-        block_params=sum(each.numel() for each in layers.parameters() if each.ndim > 1),
         params=sum(each.numel() for each in model.parameters()),
         config=config,
     )
@@ -119,20 +102,16 @@ def _shape(name: str, config: Any, model: Any) -> Shape:
 
 @dataclass(frozen=True)
 class Machine:
-    """What one device does: operations per second in products and in attention, bytes per second, `width` bytes per number.
+    """Seconds that a model takes here (see `timing`).
 
-    `start`: memory that a process takes before it holds a model, bytes.
-    `measured`: for a model that was timed here, seconds per layer and forward: a constant, per token, per token and key, per key;
-    and of an unembedding: a constant, and per row.
+    `layer`: of a layer's forward: a constant, per token, per token and key, and per key. `logits`: of an unembedding: a constant,
+    and per row. `width`: bytes of a number. `start`: bytes that a process takes before it holds a model.
     """
 
-    name: str
-    products: float
-    attention: float
-    bandwidth: float
-    width: int
+    layer: tuple[float, float, float, float]
+    logits: tuple[float, float]
+    width: int = 4
     start: float = 0.0
-    measured: tuple[float, ...] | None = None
 
     def seconds(self, shape: Shape, tokens: float, past: float = 0, runs: float = 1) -> float:
         """A forward of `tokens` after `past` others, in chunks; `runs`: of so many rows of a batch."""
@@ -144,38 +123,16 @@ class Machine:
 
     def _chunks(self, shape: Shape, rows: float, keys: float, number: float) -> float:
         """Seconds of so many chunks of `rows` each, which attend to `keys` in sum: time is linear in the keys of a chunk."""
-        if self.measured is not None:
-            features = (number, number * rows, rows * keys, keys)
-            return shape.n_layers * sum(x * y for x, y in zip(self.measured, features, strict=False))
-        products, attention = shape.flops(rows, keys)
-        read = shape.block_params * self.width / self.bandwidth
-        seen = shape.cache_bytes(keys, self.width) / self.bandwidth
-        return number * max(products / self.products, read) + max(attention / self.attention, seen)
+        features = (number, number * rows, rows * keys, keys)
+        return shape.n_layers * sum(x * y for x, y in zip(self.layer, features, strict=True))
 
-    def unembedding(self, shape: Shape, rows: float) -> float:
+    def unembedding(self, rows: float) -> float:
         """The logits of so many rows at once."""
-        if self.measured is not None:
-            return self.measured[4] + self.measured[5] * rows
-        size = shape.d_model * shape.d_vocab
-        return max(2 * size * rows / self.products, size * self.width / self.bandwidth)
+        return self.logits[0] + self.logits[1] * rows
 
-    def memory(self, shape: Shape, tokens: float, kept: bool = False, devices: int = 1) -> float:
-        """Bytes on each of the devices that hold a model, in a run over so many tokens."""
-        return self.start + (shape.params * self.width + shape.memory(tokens, self.width, kept)) / devices
-
-
-def _stated(name: str, peak: float, bandwidth: float) -> Machine:
-    """A GPU by its data sheet (dense bfloat16), of which programs like this reach about these shares."""
-    return Machine(name, 0.45 * peak, 0.3 * peak, 0.7 * bandwidth, 2, 1.5e9)
-
-
-MACHINES: dict[str, Machine] = {
-    "a100": _stated("A100 80GB", 312e12, 2.04e12),
-    "h100": _stated("H100 SXM", 989e12, 3.35e12),
-    "h200": _stated("H200 SXM", 989e12, 4.8e12),
-    "b200": _stated("B200", 2250e12, 8.0e12),
-}
-"""Other machines, by their makers' numbers."""
+    def memory(self, shape: Shape, tokens: float, kept: bool = False) -> float:
+        """Bytes of a run over so many tokens."""
+        return self.start + shape.params * self.width + shape.memory(tokens, self.width, kept)
 
 
 @dataclass(frozen=True)
@@ -197,7 +154,7 @@ class Sizes:
 
     context: int
     answer: int = 6
-    new_tokens: int = 50
+    new_tokens: int = 0
     sets: int = 60
     k: int = 5
     masks: int = 200
@@ -206,7 +163,7 @@ class Sizes:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None:
-                checks.whole_number(name, value)
+                checks.count(name, value, 0 if name == "new_tokens" else 1)
 
 
 def jobs(shape: Shape, machine: Machine, sizes: Sizes) -> list[Job]:
@@ -219,14 +176,14 @@ def jobs(shape: Shape, machine: Machine, sizes: Sizes) -> list[Job]:
     changed = sizes.changed or max(1, n // 2)
     plain, rows = machine.seconds(shape, n), machine.seconds(shape, m, n)
     above = sizes.k / (sizes.k + 1)
-    token = machine.seconds(shape, 1, n) + machine.unembedding(shape, 1)
+    token = machine.seconds(shape, 1, n) + machine.unembedding(1)
     decoded = sizes.new_tokens * token
-    answered = machine.unembedding(shape, m)
+    answered = machine.unembedding(m)
     both = plain + machine.seconds(shape, changed, n - changed) + 2 * answered
     at_once = max(1.0, CHUNK / m)  # Patched heads in one forward.
-    patched = heads / at_once * (machine.seconds(shape, m, n, at_once) / 2 + machine.unembedding(shape, at_once * m))
+    patched = heads / at_once * (machine.seconds(shape, m, n, at_once) / 2 + machine.unembedding(at_once * m))
     wide = max(1.0, CHUNK / changed)
-    again = (machine.seconds(shape, changed, n - changed, wide) / 2 + machine.unembedding(shape, m * wide)) / wide
+    again = (machine.seconds(shape, changed, n - changed, wide) / 2 + machine.unembedding(m * wide)) / wide
     ablated = [("ablate sets of heads", sizes.sets), ("localize by masks", sizes.masks)]
     return [
         Job("score, gold answers", 1, machine.seconds(shape, n + m)),

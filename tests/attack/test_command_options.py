@@ -31,7 +31,7 @@ HEAVY = (
     "lens_heads.model.load.load_local",
     "lens_heads.model.load.boot_bridge",
     "lens_heads.model.load._boot_hooked",
-    "lens_heads.model.planning.configuration",
+    "lens_heads.cli.plan.show",
     "lens_heads.studies.ranking_methods.study.planted_quality",
 )
 """Where a model is read, and what takes as long: nobody gets here with a value that shows by itself that it is wrong."""
@@ -47,7 +47,6 @@ BASE: dict[str, str] = {
     "ablate": "-m MODEL -s SCORES -t arithmetic -w n=2 --calibrate arithmetic --calibrate-with n=2 -o OUT",
     "bench": "-m MODEL -t arithmetic -o OUT",
     "patch": "-m MODEL -w n=2 -o OUT",
-    "plan": "-m MODEL --on h100",
     "prune": "NEW -m MODEL --heads L0H1",
     "localize": "-m MODEL -t arithmetic -w n=2 -o OUT",
     "describe": "MODEL",
@@ -63,7 +62,6 @@ BESIDE: dict[str, str] = {
     "prune --scores": "NEW -m MODEL",
     "prune -k": "NEW -m MODEL --scores SCORES",
     "study capability --words": "-m MODEL -o OUT --preset paper --capability swearing",
-    "plan --dtype": "-m MODEL",
 }
 """In place of `BASE`, for options that go with others."""
 SHARED = (
@@ -127,8 +125,6 @@ CALLED = {
     "specificity": "task",
     "gpus_per_worker": "num_gpus",
     "tuned_lens": "safetensors",
-    "masks": "n_masks",
-    "new_tokens": "max_new_tokens",
     "model": "name",
     "prune TO": "path",
 }
@@ -438,11 +434,6 @@ TOGETHER: list[tuple[str, str]] = [
     (f"{WHY} --answer x --needle lake", "the needle 'lake' occurs 0 times"),
     (f"{WHY} --question e", "the question 'e' occurs 3 times"),
     (f"{WHY} --kind resample", "--kind='resample': use 'mean', 'zero'"),
-    ("plan -m MODEL --devices 2 --gpus-per-worker 4", "--gpus-per-worker 4: there are --devices 2"),
-    ("plan -m MODEL --dtype float16 --on h100", "--dtype float16: h100 is planned in bfloat16"),
-    ('plan -m {"model_type":"llama"} --revision main', "revision='main': a configuration written out"),
-    ('plan -m {"model_type":5}', "has no model_type"),
-    ("plan -m {", "invalid JSON"),
     ("bench -m MODEL -t arithmetic -t arithmetic", "--task: 'arithmetic' is given twice"),
     ("bench -m MODEL -t arithmetic -t ioi -w n=2", "arguments= belong to one task"),
     ("bench -m MODEL -t arithmetic -w digits=x", "digits='x'"),

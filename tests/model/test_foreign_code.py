@@ -148,7 +148,7 @@ def test_an_adapter_that_imports_a_folder_s_modules_cannot(folder: Path) -> None
 @pytest.mark.parametrize(
     "words",
     [
-        ("plan", "-m", "MODEL", "--on", "h100"),
+        ("score", "-m", "MODEL", "--plan"),
         ("check", "MODEL"),
         ("describe", "MODEL"),
         ("score", "-m", "MODEL"),
@@ -171,7 +171,7 @@ def test_the_flag_of_the_commands(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given: tuple[Any, ...] = ("-m", str(folder), "--trust-remote-code")
-    assert run("plan", *given, "--on", "h100", monkeypatch=monkeypatch) == 0
+    assert run("score", *given, "-w", "n=2", "--plan", monkeypatch=monkeypatch) == 0
     assert run("check", str(folder), "--trust-remote-code", "--device", "cpu", monkeypatch=monkeypatch) == 0
     assert "hooks fire" in capsys.readouterr().out
     assert ran(folder)

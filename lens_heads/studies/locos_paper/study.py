@@ -36,7 +36,7 @@ def costs(plan: Preset, shape: HeadGeometry) -> dict[str, int]:
     Patching and recovery count a pass per head (or set) and trial, though several heads share one.
     """
     heads, tests = shape.n_layers * shape.n_heads, len(plan.tested())
-    sizes, others = len(capped(plan.ks, shape)), {**plan.spared, **plan.downstream}
+    sizes, others = len(capped(plan.ks, shape.n_layers * shape.n_heads)), {**plan.spared, **plan.downstream}
     counts = {task: len(plan.trials(call)) for task, call in others.items()}
     few = plan.draws * min(plan.few, tests)
     rivals = len(RIVALS) * bool(plan.rivals)
