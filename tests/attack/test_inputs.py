@@ -16,7 +16,7 @@ from lens_heads.deploy.speed import prefill_ratio
 from lens_heads.evidence.streaming import streaming_cache
 from lens_heads.model.forward import advance, prefill
 from lens_heads.model.hooks import hooked
-from lens_heads.model.planning import MACHINES, Sizes, jobs, shape_of
+from lens_heads.model.planning import Machine, Sizes, jobs, shape_of
 from lens_heads.ranking.causal.circuits import trace_circuit
 from lens_heads.runs import checks
 from lens_heads.runs.parts import Part
@@ -185,7 +185,10 @@ def test_knockout_by_the_needle_is_knockout_by_its_span() -> None:
 
 
 def test_a_plan_of_many_tokens_is_the_sum_over_its_chunks() -> None:
-    shape, machine = shape_of('{"model_type": "llama", "num_hidden_layers": 2}'), MACHINES["h100"]
+    shape, machine = (
+        shape_of('{"model_type": "llama", "num_hidden_layers": 2}'),
+        Machine((1e-3, 1e-4, 1e-8, 1e-7), (1e-2, 1e-3)),
+    )
     for tokens, past, runs in ((700, 0, 1), (512, 3, 2), (5000, 40, 3), (5, 0, 1)):
         plain, begin = 0.0, 0
         while begin < tokens:

@@ -30,7 +30,7 @@ from tests.studies import test_capability, test_fragile_tasks, test_locos
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("LENS_HEADS_KILLS", "5"))
+KILLS = int(os.environ.get("LENS_HEADS_KILLS", "3"))
 """Of each call. Twenty of each were measured before a release; a study takes a while, and is killed a quarter as often."""
 PATIENCE = 120.0
 """Seconds without a finished unit after which a call counts as hung."""
