@@ -163,7 +163,7 @@ class Sizes:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None:
-                checks.count(name, value, 0 if name == "new_tokens" else 1)
+                checks.whole_number(name, value, 0 if name == "new_tokens" else 1)
 
 
 def jobs(shape: Shape, machine: Machine, sizes: Sizes) -> list[Job]:
