@@ -36,7 +36,7 @@ def test_the_page_shows_every_way() -> None:
         "--workers ray://",
         "--device-map auto",
         "--gpus-per-worker",
-        "plan ",
+        "--plan",
     ):
         assert any(way in line for line in COMMANDS), way
     for name in re.findall(r"lh\.(\w+)", TEXT):
