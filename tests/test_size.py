@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 MOST_WORDS, MOST_BEFORE_PYTHON = 3_000, 200
 """Of the README: words outside code, and all words before its first Python, code included. The aims are 600 and 150."""
-MOST_CODE, MOST_LINES = 40_760, 49_900
+MOST_CODE, MOST_LINES = 40_790, 49_900
 """Of the package: lines outside docstrings, whose examples are tests, and all lines. The aim is far fewer."""
 
 

@@ -28,6 +28,13 @@ def block(function: Callable[Given, Iterator[Entered]]) -> Callable[Given, Block
 class Block(contextlib._GeneratorContextManager[Entered, None, None]):
     """A context of `block`."""
 
+    _decorates = False
+
+    def _recreate_cm(self) -> Block[Entered]:
+        """A context of its own for each call of a function that this one decorates."""
+        self._decorates = True
+        return super()._recreate_cm()  # type: ignore[misc]  # of contextlib
+
     def __repr__(self) -> str:
         return f"<{self._said}>" if self._is_forgotten else super().__repr__()
 
@@ -38,7 +45,11 @@ class Block(contextlib._GeneratorContextManager[Entered, None, None]):
     @property
     def _is_forgotten(self) -> bool:
         generator: Any = getattr(self, "gen", None)
-        return generator is not None and inspect.getgeneratorstate(generator) == inspect.GEN_CREATED
+        return (
+            generator is not None
+            and not self._decorates
+            and inspect.getgeneratorstate(generator) == inspect.GEN_CREATED
+        )
 
     @property
     def _said(self) -> str:

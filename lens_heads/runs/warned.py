@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from pathlib import Path
 
 import torch
 
-WITHIN = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(torch.__file__).parent}{os.sep}", contextlib.__file__)
-"""Whose lines tell a user nothing: this package's, and those that enter its blocks and turn off its gradients."""
+WITHIN = (
+    f"{Path(__file__).parents[1]}{os.sep}",
+    f"{Path(torch.__file__).parent}{os.sep}",
+    contextlib.__file__,
+    functools.__file__,
+)
+"""Whose lines tell a user nothing: this package's, those that enter its blocks and turn off its gradients, and cached properties."""
 
 
 def users_line() -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import lens_heads as lh
+from lens_heads.model.hooks import has_hooks
 from tests.conftest import random_trial, tiny
 
 MADE: dict[str, Any] = {
@@ -31,6 +32,22 @@ def test_a_block_that_is_never_entered_says_that_it_did_nothing(name: str) -> No
         gc.collect()
     assert re.match(rf"{name}\(...\) does nothing by itself: .*`with {name}\(...\):`", str(found[0].message))
     assert found[0].filename == __file__
+
+
+def test_as_a_decorator_it_is_not_forgotten() -> None:
+    model = tiny("llama-gqa")
+
+    @lh.ablate(model, ["L0H0"], kind="zero")
+    def run() -> bool:
+        return has_hooks(model)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run()
+        assert run()
+        del run
+        gc.collect()
+    assert not has_hooks(model)
 
 
 def test_one_that_was_entered_or_refused_says_nothing() -> None:
