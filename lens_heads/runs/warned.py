@@ -16,7 +16,7 @@ WITHIN = (
     contextlib.__file__,
     functools.__file__,
 )
-"""Whose lines tell a user nothing: this package's, those that enter its blocks and turn off its gradients, and cached properties."""
+"""Whose lines tell a user nothing: this package's, those that enter its blocks, turn off gradients and cache properties."""
 
 
 def users_line() -> int:
