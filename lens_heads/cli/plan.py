@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from lens_heads.model.planning import Job, Machine, Shape, Sizes
 
 
-def of(*names: str) -> Callable[..., Sequence[Job]]:
-    """The usual jobs of these names."""
+def of(name: str) -> Callable[..., Sequence[Job]]:
+    """The usual job of this name."""
 
     def chosen(shape: Shape, machine: Machine, sizes: Sizes) -> Sequence[Job]:
         from lens_heads.model.planning import jobs
 
-        return [job for job in jobs(shape, machine, sizes) if job.name in names]
+        return [job for job in jobs(shape, machine, sizes) if job.name == name]
 
     return chosen
 

@@ -293,8 +293,7 @@ class AblationCurve(Drawn):
                 f"{folder} is not an ablation curve ({lacks}): pass a folder written by AblationCurve.save"
             )
         check_table(folder / "per_trial.parquet", table)
-        model = ModelIdentity.read({**meta, "name": meta.get("model", "")})
-        return cls(table, meta, model=model, selecting=bool(meta.pop("selecting", False)))
+        return cls(table, meta, model=ModelIdentity.stored(meta), selecting=bool(meta.pop("selecting", False)))
 
     def __repr__(self) -> str:
         ks = sorted(set(self.per_trial["k"]))

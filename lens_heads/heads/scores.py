@@ -27,7 +27,7 @@ from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.runs import checks
-from lens_heads.runs.identity import ModelIdentity
+from lens_heads.runs.identity import RECORDED, ModelIdentity
 from lens_heads.runs.typed import typed_methods
 from lens_heads.runs.warned import users_line
 from lens_heads.stats.clusters import fewest_clusters, whole_clusters
@@ -330,9 +330,9 @@ class HeadScores:
             about["order"] = tuple(Head.parse(head, unit) for head in meta.pop("order", ()))
         except ValueError as error:
             raise ValueError(f"{path}: meta.order: {error}") from None
-        about["model"] = ModelIdentity(
-            *(str(meta.pop(name, "")) for name in ("model", "weights", "dtype", "wrapper", "changed"))
-        )
+        about["model"] = ModelIdentity.stored(meta)
+        for name in ("model", *RECORDED[1:]):  # Its name stands under "model".
+            meta.pop(name, None)
         # Older files have no `made_on` but record the same in the list of trials.
         listed = meta.pop("made_on", None) or meta.get("trials")
         rows = listed if isinstance(listed, list) else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -37,6 +38,11 @@ class ModelIdentity:
         """Read a JSON object; an older file's None is a model of which nothing is known."""
         known = dict(record or {})
         return cls(*(str(known.get(name, "")) for name in RECORDED))
+
+    @classmethod
+    def stored(cls, meta: Mapping[str, Any]) -> ModelIdentity:
+        """Read the `meta` of a stored result, among whose settings the name is called "model"."""
+        return cls.read({**meta, "name": meta.get("model", "")})
 
     @property
     def settings(self) -> dict[str, object]:
