@@ -25,6 +25,7 @@ from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.sanity.planted_weights import ANSWERS, CLUES, FILLER, byte_tokenizer, write_weights
 from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.tokenizing import vocabulary
 
 Role = Literal["copier", "writer", "suppressor", "decoy", "main", "backup", "feeder", "reader", "noise"]
 EFFECTS: dict[str, str] = {
@@ -118,7 +119,8 @@ class Planted:
             if not corrupt:
                 tokens[slice(*span)] = torch.tensor([self.ids[c] for c in needle])
             gold = torch.tensor([self.ids[answer]])
-            made.append(EncodedTrial(tokens, span, answer, gold, f"planted-{seed}-{i}"))
+            name = f"planted-{seed}-{i}"
+            made.append(EncodedTrial(tokens, span, answer, gold, name, vocabulary=vocabulary(self.model.tokenizer)))
         return made
 
     def quality(self, scores: HeadScores, truth: AnyHeads | None = None) -> dict[str, float]:

@@ -69,15 +69,16 @@ class PairProbe:
 
     def encode(self, tokenizer: Any, shape: HeadGeometry) -> list[ContextPair]:
         """Every pair in tokens, checked."""
-        made = [one if isinstance(one, ContextPair) else self._of(one, tokenizer, shape) for one in self.pairs]
-        check_unique(one.id for one in made)
+        check_unique(one.id for one in self.pairs)
+        trials = [one for one in self.pairs if not isinstance(one, ContextPair)]
+        encoded = iter(encode_all(trials, tokenizer, shape.n_ctx, d_vocab=shape.d_vocab) if trials else [])
+        made = [one if isinstance(one, ContextPair) else self._of(one, next(encoded), tokenizer) for one in self.pairs]
         for one in made:
             for name, prompt in (("with context", one.tokens), ("without", one.without)):
                 check_ids(f"pair {one.id}, {name}", torch.cat([prompt, one.answer]), shape)
         return made
 
-    def _of(self, trial: AnyTrial, tokenizer: Any, shape: HeadGeometry) -> ContextPair:
-        (encoded,) = encode_all([trial], tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    def _of(self, trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> ContextPair:
         without = self._bare(trial, tokenizer) if self.without == "context" else self._needleless(encoded, tokenizer)
         return ContextPair(encoded.tokens, without, encoded.answer_tokens, encoded.id, encoded.group)
 

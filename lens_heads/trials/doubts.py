@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lens_heads.runs.warned import users_line
-from lens_heads.trials.bos import beginning, begins
+from lens_heads.trials.doubts_of_tokens import count, of_tokens, plain
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.thinking import TAIL, unclosed
-from lens_heads.trials.tokenizing import chat_frame
-from lens_heads.trials.trial import AnyTrial, Trial, typed_marker
+from lens_heads.trials.tokenizing import chat_frame, special_tokens
+from lens_heads.trials.trial import RESERVE, AnyTrial, Trial, typed_marker
 
 LONG = 4
 """Tokens of a needle in tokens that stand twice by no accident."""
@@ -53,68 +52,95 @@ def _doubts(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[
             "away: use another haystack or needle",
         )
     if isinstance(trial, Trial):
-        typed = typed_marker(trial, tokenizer, encoded.tokens.tolist())
-        if typed is not None:
-            yield (
-                "typed",
-                f"its text holds {typed!r}, which the model reads as a special token: take it out, or, if it is part of "
-                "the prompt's frame, write it into the template",
-            )
+        yield from _of_texts(trial, encoded, tokenizer)
     else:
-        yield from _doubts_of_tokens(trial, tokenizer)
-    if isinstance(trial, Trial) and trial.needle and not trial.choices:
-        within = _plain(trial.needle)
-        if not any(_plain(answer) in within for answer in (trial.answer, *trial.aliases)):
-            yield (
-                "answer",
-                f"the answer {trial.answer!r} stands nowhere in the needle {trial.needle!r:.60}, so no head can copy it from "
-                "there: correct one of them, unless that is meant (a control, an answer to be inferred)",
-            )
-        elif not twice and _elsewhere(trial, encoded, tokenizer):
-            yield (
-                "copies",
-                f"the answer {trial.answer!r} stands outside the needle too, and a head that copies it from there counts as "
-                "one that reads no needle: use another haystack or answer",
-            )
-
-
-def _doubts_of_tokens(trial: EncodedTrial, tokenizer: Any) -> Iterator[tuple[str, str]]:
-    """What a user's own tokens may have wrong, which a function that makes them from texts has right."""
-    own, ids = begins(tokenizer), trial.tokens.tolist()
-    if own and ids[: len(own)] != own and tokenizer.bos_token_id != ids[0]:
+        yield from of_tokens(trial, tokenizer)
+    spaced = next((one for one in (trial.answer, *trial.choices) if one != one.rstrip()), None)
+    if spaced is not None:
         yield (
-            "begins",
-            f"the prompt begins with {tokenizer.decode(ids[:4])!r}, and this model's prompts with {beginning(tokenizer)!r}: put "
-            "that before the tokens, or let prompt_trial make them",
+            "answer's end",
+            f"the answer {spaced!r} ends in whitespace, which has tokens of its own that are scored with it: take it away",
         )
-    elif ids[:2] == [tokenizer.bos_token_id] * 2 or (own and ids[len(own) : 2 * len(own)] == own):
+    answers = [plain(one) for one in (trial.answer, *trial.aliases)]
+    given, read = encoded.tokens.tolist(), lambda ids: plain(tokenizer.decode(ids))
+    if trial.choices:
+        return
+    if count(answers[0], read(given[-len(encoded.answer_tokens) - TAIL :]), end=True):
         yield (
-            "begins twice",
-            f"the prompt begins twice, with {tokenizer.decode(ids[:4])!r}: take one away (text of a chat template has it), or "
-            "let prompt_trial make the tokens",
+            "ends",
+            f"the prompt ends in the answer {trial.answer!r} already, so that what is scored is its being said again: end the "
+            "prompt before it",
         )
-    parts = [(trial.answer, trial.answer_tokens), *zip(trial.choices, trial.choice_tokens, strict=True)]
-    for text, tokens in parts:
-        read = tokenizer.decode(tokens.tolist())
-        one, other = ("".join(_plain(each).split()) for each in (text, read))
-        if not (one.startswith(other) or other.startswith(one)):
-            yield (
-                "answer tokens",
-                f"the answer is {text!r}, but its tokens read {read!r}: answers are judged by the text and scored by the tokens, "
-                "so correct one of them",
-            )
-            return
+    if encoded.needle is None:
+        return
+    start, end = encoded.needle
+    if len(set(given[start:end])) == 1 < end - start:  # Filler, where the needle was taken away.
+        return
+    within = trial.needle if isinstance(trial, Trial) else tokenizer.decode(given[start:end])
+    if not any(answer in plain(within) for answer in answers):
+        yield (
+            "answer",
+            f"the answer {trial.answer!r} stands nowhere in the needle {within!r:.60}, so no head can copy it from "
+            "there: correct one of them, unless that is meant (a control, an answer to be inferred)",
+        )
+    elif not twice and _elsewhere(trial, encoded, tokenizer):
+        yield (
+            "copies",
+            f"the answer {trial.answer!r} stands outside the needle too, and a head that copies it from there counts as "
+            "one that reads no needle: use another haystack, question or answer",
+        )
 
 
-def _elsewhere(trial: Trial, encoded: EncodedTrial, tokenizer: Any) -> bool:
-    """Whether the haystack, as far as it is in the prompt, holds the answer as whole words."""
-    words = re.compile(rf"(?<!\w){re.escape(_plain(trial.answer))}(?!\w)")
-    if not words.search(_plain(trial.haystack)):
-        return False
-    known = sum(len(words.findall(_plain(part))) for part in (trial.needle, trial.template, trial.question))
-    return (
-        len(words.findall(_plain(tokenizer.decode(encoded.tokens.tolist())))) > known
-    )  # The haystack may be cut before it.
+def _of_texts(trial: Trial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[tuple[str, str]]:
+    """What a trial's texts and lengths may have wrong."""
+    typed = typed_marker(trial, tokenizer, encoded.tokens.tolist())
+    if typed is not None:
+        yield (
+            "typed",
+            f"its text holds {typed!r}, which the model reads as a special token: take it out, or, if it is part of "
+            "the prompt's frame, write it into the template",
+        )
+    texts = (trial.template, trial.haystack, trial.needle, trial.question)
+    foreign = next((found for text in texts for found in _MARKERS.findall(text)), None)
+    own = (*special_tokens(tokenizer).values(), str(getattr(tokenizer, "chat_template", "")))
+    if foreign is not None and not any(foreign in text for text in own):
+        yield (
+            "foreign",
+            f"its text holds {foreign!r}, a marker of other models' chats, which this one reads as plain text: take the frame "
+            "out of the text, and let chat=True make this model's own",
+        )
+    field = next((found for found in _FIELD.findall(trial.template) if found not in ("{haystack}", "{question}")), None)
+    if field is not None:
+        yield (
+            "field",
+            f"its template holds {field!r}, which stays in the prompt as it is: the fields are {{haystack}} and {{question}}",
+        )
+    if trial.haystack and len(encoded) < trial.length - RESERVE:
+        yield (
+            "short",
+            f"its prompt has {len(encoded)} tokens, not about length={trial.length}, since its haystack has no more: give a "
+            "longer haystack, or length=0 for all of it",
+        )
+
+
+_MARKERS = re.compile(r"<\|[a-z_]+\|>|<(?:start|end)_of_turn>|\[/?INST\]|</?s>|<[be]os>")
+"""How chat templates mark turns, and tokenizers the ends of texts."""
+_FIELD = re.compile(r"\{[A-Za-z_]+\}")
+
+
+def _elsewhere(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> bool:
+    """Whether the haystack, as far as it is in the prompt, or the question holds the answer as whole words."""
+    answer, ids = plain(trial.answer), encoded.tokens.tolist()
+    if isinstance(trial, Trial):
+        if count(answer, plain(trial.question)):
+            return True
+        if not count(answer, plain(trial.haystack)):
+            return False
+        # The haystack may be cut before it.
+        known = sum(count(answer, plain(part)) for part in (trial.needle, trial.template))
+        return count(answer, plain(tokenizer.decode(ids))) > known
+    start, end = encoded.needle or (0, 0)
+    return any(count(answer, plain(tokenizer.decode(part))) for part in (ids[:start], ids[end:]))
 
 
 def _framed(ending: str, tokenizer: Any) -> bool:
@@ -140,7 +166,3 @@ def _stands_twice(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> boo
         return False
     needle = encoded.tokens[start + 1 : end]  # Without its first token, which a space or a line before it changes.
     return int((encoded.tokens.unfold(0, len(needle), 1) == needle).all(-1).sum()) > 1
-
-
-def _plain(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).casefold().split())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.doubts import warn_of_doubts
 from lens_heads.trials.encoded import EncodedTrial, placed
 from lens_heads.trials.tokenizing import WITHOUT_SPECIAL, first_special, name_of, special_tokens, vocabulary
@@ -50,6 +53,7 @@ def encode_all(
     `room` is the number of tokens that may be generated. With `judged`, the trial's judge will read them, and one that runs
     them as code needs permission. Token ids must be below `d_vocab`, and no answer may contain a special token. Each knows its
     place (`EncodedTrial.place`). Warns of what is probably not meant (`doubts`), unless answers are not read (`answered`).
+    Trials without a group that have a needle or prompt in common become a group.
     Raises ValueError naming the first trial at fault, TypeError for anything but trials.
     """
     listed = trial_list(trials)
@@ -57,6 +61,7 @@ def encode_all(
         if isinstance(trial, Trial):
             _check_length(trial, n_ctx)
     encoded = placed([trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in listed])
+    _join_dependent(encoded)
     special = special_tokens(tokenizer)
     for trial in encoded:
         if room and judged:
@@ -75,6 +80,33 @@ def encode_all(
     if answered:
         warn_of_doubts(listed, encoded, tokenizer)
     return encoded
+
+
+def _join_dependent(encoded: list[EncodedTrial]) -> None:
+    """Trials without a group that have the same needle, or the same prompt, are one group: they are not independent."""
+    prompts = [one.tokens.numpy().tobytes() for one in encoded]
+    needles = [one.tokens[slice(*one.needle)].numpy().tobytes() if one.needle else None for one in encoded]
+    for what, found in (("needle", needles), ("prompt", prompts)):
+        often = Counter(found)
+        for one, tokens in zip(encoded, found, strict=True):
+            if tokens is not None and often[tokens] > 1 and not one.group:
+                object.__setattr__(
+                    one, "group", f"{what} {hashlib.sha256(tokens).hexdigest()[:12]}"
+                )  # Copies: `placed`.
+    same = [ids for ids in _alike(encoded, prompts) if len(ids) > 1]
+    if same:
+        warnings.warn(
+            f"trials {', '.join(same[0][:3])} have the same prompt, so that they count as one in intervals: give each trial once",
+            stacklevel=users_line(),
+        )
+
+
+def _alike(encoded: list[EncodedTrial], prompts: list[bytes]) -> list[list[str]]:
+    """The ids of the trials of each prompt and answer."""
+    found: dict[tuple[bytes, bytes], list[str]] = {}
+    for one, prompt in zip(encoded, prompts, strict=True):
+        found.setdefault((prompt, one.answer_tokens.numpy().tobytes()), []).append(one.id)
+    return list(found.values())
 
 
 def _check_length(trial: Trial, n_ctx: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -12,7 +13,9 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.runs import checks
+from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import token_ids
 from lens_heads.trials.tokenizing import piece, prompt_start
 
@@ -52,7 +55,20 @@ class TextProbe:
 
     def encode(self, tokenizer: Any, shape: HeadGeometry) -> list[EncodedText]:
         """Every text in tokens. ValueError naming the first that is too short or too long, or has ids of another model."""
-        return [self._encode(tokenizer, shape, number, one) for number, one in enumerate(self.texts)]
+        found = [self._encode(tokenizer, shape, number, one) for number, one in enumerate(self.texts)]
+        places: dict[bytes, list[int]] = {}
+        for number, one in enumerate(found):
+            places.setdefault(one.tokens.numpy().tobytes(), []).append(number)
+        again = [numbers for numbers in places.values() if len(numbers) > 1]
+        for number in (number for numbers in again for number in numbers):
+            found[number] = replace(found[number], group=f"text {digest(found[number].tokens.tolist())}")
+        if again:
+            warnings.warn(
+                f"text-{again[0][0]} and text-{again[0][1]} are the same, so that they count as one in intervals: give each text "
+                "once",
+                stacklevel=users_line(),
+            )
+        return found
 
     def _encode(self, tokenizer: Any, shape: HeadGeometry, number: int, one: AnyText) -> EncodedText:
         name, prompt = f"text-{number}", None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ HAY = "Rain fell. Snow lay. A cat slept."
 TRIAL = lh.Trial("t", "Where is Tom?", "Oslo", HAY, "Tom is in Oslo.", depth=1)
 
 
-OWN = lh.prompt_trial(zoo.with_bos(zoo.tokenizer()), "Tom is in Oslo. Where is Tom?", "Oslo", id="own")
+OWN = lh.prompt_trial(zoo.tokenizer(), "Tom is in Oslo. Where is Tom?", "Oslo", id="own")
 
 
 def heard(trials: Any, template: str | None = None) -> list[str]:
@@ -54,13 +55,15 @@ def test_a_haystack_that_is_cut_before_the_second_needle_holds_it_once() -> None
 
 
 def test_a_needle_in_tokens_that_stands_elsewhere_too() -> None:
-    one = replace(random_trial(), answer="own", answer_tokens=OWN.answer_tokens)
-    one = replace(one, answer=OWN.answer, tokens=torch.cat([OWN.tokens[:1], one.tokens]), needle=(8, 12))
-    start, end = one.needle or (0, 0)
-    twice = torch.cat([one.tokens, torch.tensor([200]), one.tokens[start + 1 : end]])
-    (said,) = heard([replace(one, tokens=twice)])
+    one = replace(random_trial(), answer=OWN.answer, answer_tokens=OWN.answer_tokens, vocabulary=OWN.vocabulary)
+    needle = torch.tensor(zoo.tokenizer()("Tom is in Oslo.", add_special_tokens=False).input_ids)
+    tokens = torch.cat([one.tokens, needle, one.tokens])
+    one = replace(one, tokens=tokens, needle=(len(one), len(one) + len(needle)))
+    twice = torch.cat([one.tokens, torch.tensor([200]), needle[1:6]])
+    assert heard([one]) == []
+    (said,) = heard([replace(one, tokens=torch.cat([one.tokens, torch.tensor([200]), needle[1:]]))])
     assert "random-0: the needle stands elsewhere" in said
-    assert heard([replace(one, tokens=twice, needle=(start, start + 3))]) == [], "three tokens may do so by accident"
+    assert heard([replace(one, tokens=twice)]) == [], "a part of it"
 
 
 def test_an_answer_that_stands_nowhere_in_the_needle() -> None:
@@ -68,6 +71,9 @@ def test_an_answer_that_stands_nowhere_in_the_needle() -> None:
     assert said.startswith("trial t: the answer 'Bergen' stands nowhere in the needle 'Tom is in Oslo.'")
     for fine in ({"answer": "OSLO"}, {"aliases": ("Oslo",)}, {"choices": ("Bergen", "Oslo")}, {"needle": ""}):
         assert heard([replace(TRIAL, **{"answer": "Bergen", **fine})]) == []
+    marked = lh.prompt_trial(zoo.tokenizer(), "Tom is in Oslo. Where is Tom?", "Oslo", needle="Tom is in")
+    (said,) = heard([marked])
+    assert said.startswith("trial prompt: the answer 'Oslo' stands nowhere in the needle 'Tom is in'")
 
 
 def test_a_prompt_that_ends_in_a_space_of_its_own() -> None:
@@ -88,7 +94,14 @@ def test_an_answer_that_stands_in_the_haystack_too() -> None:
     (said,) = heard([replace(TRIAL, haystack="Oslo is old. " + HAY)])
     assert said.startswith("trial t: the answer 'Oslo' stands outside the needle too")
     assert heard([replace(TRIAL, haystack="Osloites ski. " + HAY)]) == [], "only as a word"
-    assert heard([replace(TRIAL, question="Is Tom in Oslo?")]) == [], "a question may name it"
+    (said,) = heard([replace(TRIAL, question="Is Tom in Oslo?")])
+    assert said.startswith("trial t: the answer 'Oslo' stands outside the needle too")
+    assert heard([replace(TRIAL, template="Say Oslo or Bergen.\n{haystack}\n{question}")]) == [], (
+        "an instruction may name it"
+    )
+    twice = "Tom is in Oslo. Ann was in Oslo. Where is Tom?"
+    (said,) = heard([lh.prompt_trial(zoo.tokenizer(), twice, "Oslo", needle="Tom is in Oslo.")])
+    assert said.startswith("trial prompt: the answer 'Oslo' stands outside the needle too")
 
 
 @pytest.mark.parametrize("part", ["question", "haystack", "needle"])
@@ -113,13 +126,18 @@ def test_a_text_that_a_chat_template_has_framed_is_not_framed_again() -> None:
 
 
 def test_tokens_of_ones_own_that_begin_as_no_prompt_of_the_model_does() -> None:
-    begun, bos = zoo.with_bos(zoo.tokenizer()), OWN.tokens[:1]
+    begun = zoo.with_bos(zoo.tokenizer())
     with pytest.warns(
         UserWarning, match="trial own: the prompt begins with 'Tom .* and this model's prompts with '<bos>'"
     ):
-        encode_all(replace(OWN, tokens=OWN.tokens[1:]), begun, 512)
-    assert heard(replace(OWN, tokens=OWN.tokens[1:])) == [], "this one's prompts do"
-    (said,) = heard([replace(OWN, tokens=torch.cat([bos, OWN.tokens]))])
+        encode_all(OWN, begun, 512)
+    bos = torch.tensor([begun.bos_token_id])
+    once, twice = torch.cat([bos, OWN.tokens]), torch.cat([bos, bos, OWN.tokens])
+    (said,) = heard([replace(OWN, tokens=once)])
+    assert said.startswith("trial own: the prompt begins with '<bos>', and this model's prompts with no BOS")
+    framed = "{{ bos_token }}[user] {{ messages[0]['content'] }} [assistant]"
+    assert heard([replace(OWN, tokens=once)], framed) == [], "its chats do"
+    (said,) = heard([replace(OWN, tokens=twice)])
     assert said.startswith("trial own: the prompt begins twice, with '<bos><bos>")
 
 
@@ -127,6 +145,48 @@ def test_an_answer_and_its_tokens_that_disagree() -> None:
     (said,) = heard([replace(OWN, answer="Bergen")])
     assert said.startswith("trial own: the answer is 'Bergen', but its tokens read ' Oslo'")
     assert heard([replace(OWN, answer="oslo, Norway")]) == [], "its beginning may do"
+
+
+def test_an_answer_in_tokens_of_ones_own_without_the_space_before_it() -> None:
+    tokenizer, known = zoo.tokenizer(), replace(OWN, vocabulary="")
+    bare = torch.tensor(tokenizer("Oslo", add_special_tokens=False).input_ids)
+    ends = {"Tom is in": True, "Where is Tom?": True, "Tom (": False, "Where is Tom?\n": False}
+    for prompt, doubtful in ends.items():
+        tokens = torch.tensor(tokenizer(prompt, add_special_tokens=False).input_ids)
+        said = heard([replace(known, tokens=tokens, question=None, answer_tokens=bare)])
+        assert len(said) == doubtful, prompt
+        assert heard([replace(known, tokens=tokens, question=None)]) == [], "with its space"
+        assert heard([replace(OWN, tokens=tokens, question=None, answer_tokens=bare)]) == [], (
+            "by prompt_trial(spaced=False)"
+        )
+        if said:
+            assert said[0].startswith(
+                "trial own: the tokens of the answer 'Oslo' begin without a space, and the prompt ends in"
+            )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"answer": "Oslo\n"}, "the answer 'Oslo\\n' ends in whitespace"),
+        ({"choices": ("Oslo", "Bergen ")}, "the answer 'Bergen ' ends in whitespace"),
+        ({"template": "{haystack}\n{question} Oslo"}, "the prompt ends in the answer 'Oslo' already"),
+        ({"template": "{context}{haystack}\n{question}"}, "its template holds '{context}', which stays in the prompt as it is"),
+        ({"length": 400}, "its prompt has .. tokens, not about length=400, since its haystack has no more"),
+        ({"question": "<|im_start|>user\nWhere is Tom?"}, "its text holds '<|im_start|>', a marker of other models' chats"),
+        ({"template": "[INST] {haystack}\n{question} [/INST]"}, "its text holds '[INST]', a marker of other models' chats"),
+    ],
+)  # fmt: skip
+def test_slips_of_a_trial(changes: dict[str, Any], said: str) -> None:
+    (found,) = heard([replace(TRIAL, **changes)])
+    assert re.match(re.escape(f"trial t: {said}").replace(r"has\ \.\.", r"has\ \d\d"), found)
+
+
+def test_what_looks_like_a_slip_and_is_none() -> None:
+    assert heard([replace(TRIAL, template="{haystack}\n{question} Oslonian")]) == [], "the prompt ends in another word"
+    assert heard([replace(TRIAL, length=200 + 60)]) == [], "about as long as asked"
+    template = "[INST] {{ messages[0]['content'] }} [/INST]"
+    assert heard([replace(TRIAL, template="[INST] {haystack} {question} [/INST]", chat=False)], template) == []
 
 
 def test_tokens_of_another_vocabulary_are_refused() -> None:
@@ -143,7 +203,9 @@ def test_tokens_of_another_vocabulary_are_refused() -> None:
 
 
 def test_each_doubt_is_told_once_for_all_trials() -> None:
-    doubtful = [replace(TRIAL, id=f"t{i}", answer="Bergen", haystack=TRIAL.needle + " " + HAY) for i in range(3)]
+    doubtful = [
+        replace(TRIAL, id=f"t{i}", answer="Bergen", haystack=TRIAL.needle + " " + HAY + " Ha." * i) for i in range(3)
+    ]
     said = heard([TRIAL, *doubtful])
     assert len(said) == 2
     assert all(one.startswith("trial t0 (and 2 more): the ") for one in said)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+import lens_heads as lh
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.judges import judge_of
 from lens_heads.trials.trial import Trial
 from tests import zoo
-from tests.conftest import random_trial
+from tests.conftest import random_trial, tiny
 from tests.sandboxed import needs_confinement
 
 
@@ -103,3 +104,29 @@ def test_text_that_would_be_run_as_code_is_refused_where_it_would_be_judged() ->
     allowed = replace(trial, judge=replace(judge, allowed=True))
     for given, options in ((trial, {}), (trial, {"room": 4, "judged": False}), (allowed, {"room": 4})):
         assert len(encode_all([given], zoo.tokenizer(), 512, **options)) == 1
+
+
+def test_trials_that_share_a_needle_or_a_prompt_are_one_group() -> None:
+    tokenizer = zoo.tokenizer()
+    hays = ("Rain fell. Snow lay.", "A cat slept. It was late.", "Nobody came. We left.")
+    trials = [lh.Trial(f"t{i}", "Where is Tom?", "Oslo", hay, "Tom is in Oslo.", depth=1) for i, hay in enumerate(hays)]
+    other = lh.Trial("o", "Where is Ann?", "Rome", hays[0], "Ann is in Rome.")
+    groups = [one.group for one in encode_all([*trials, other], tokenizer, 512)]
+    assert groups[0] == groups[1] == groups[2]
+    assert str(groups[0]).startswith("needle ")
+    assert groups[3] == ""
+    own = [replace(trials[0], group="own"), *trials[1:]]
+    assert encode_all(own, tokenizer, 512)[0].group == "own"
+    bare = [lh.Trial(name, "2 + 2 =", "4", template="{question}") for name in "ab"]
+    with pytest.warns(UserWarning, match="trials a, b have the same prompt, so that they count as one in intervals"):
+        one, two = encode_all(bare, tokenizer, 512)
+    assert one.group == two.group != ""
+    assert bare[0].group == "", "the user's own trial stays as it is"
+
+
+def test_the_same_text_twice_counts_once() -> None:
+    probe = lh.plain_texts(["It rained all day.", "Nobody went out.", "It rained all day."])
+    with pytest.warns(UserWarning, match="text-0 and text-2 are the same, so that they count as one in intervals"):
+        found = lh.score_heads(tiny("gpt2"), probe, "entropy", progress=False)["entropy"]
+    assert len(set(found.groups[0])) == 2
+    assert found.groups[0][1] == ""

@@ -11,7 +11,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.tasks import prose
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.tokenizing import piece, prompt_start
+from lens_heads.trials.tokenizing import piece, prompt_start, vocabulary
 
 WORDS = [
     "alpha",
@@ -97,7 +97,8 @@ def passkeys(
             prompt += [*book[start + place : start + end], *needle]
         answer = torch.tensor([token for question in questions for token in question])
         id = f"passkeys-{seed}-{i}"
-        found.append(EncodedTrial(torch.tensor(prompt), None, ", ".join(drawn), answer, id=id))
+        written, known = ", ".join(drawn), vocabulary(tokenizer)
+        found.append(EncodedTrial(torch.tensor(prompt), None, written, answer, id=id, vocabulary=known))
     return found
 
 

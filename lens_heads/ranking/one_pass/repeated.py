@@ -18,6 +18,7 @@ from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.bos import begins
 from lens_heads.trials.texts import EncodedText, check_ids
+from lens_heads.trials.tokenizing import name_of, vocabulary
 
 LONGEST = 2500
 """RazorAttention's block."""
@@ -33,6 +34,7 @@ class RepeatedProbe:
     block: int
     copies: int
     seed: int
+    vocabulary: str = ""
 
     @property
     def start(self) -> int:
@@ -41,6 +43,11 @@ class RepeatedProbe:
 
     def encode(self, tokenizer: Any, shape: HeadGeometry) -> list[EncodedText]:
         name = f"repeated-{self.block}x{self.copies}-{self.seed}"
+        if self.vocabulary and self.vocabulary != vocabulary(tokenizer):
+            raise ValueError(
+                f"{name}: its tokens are of another vocabulary than that of {name_of(tokenizer)}: make it again with "
+                "repeated_blocks(model)"
+            )
         check_ids(name, self.tokens, shape)
         first = self.start + 1
         return [EncodedText(name, self.tokens, first, self.block, self.start)]
@@ -82,7 +89,11 @@ def repeated_blocks(model: Model, *, block: int | None = None, copies: int = 4, 
         )
     order = torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:block]
     return RepeatedProbe(
-        torch.cat([torch.tensor(opening, dtype=torch.long), known[order].repeat(copies)]), block, copies, seed
+        torch.cat([torch.tensor(opening, dtype=torch.long), known[order].repeat(copies)]),
+        block,
+        copies,
+        seed,
+        vocabulary(model.tokenizer),
     )
 
 
