@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoding import trial_list
 from lens_heads.trials.trial import AnyTrial
 
@@ -72,6 +74,12 @@ def answerable(
     listed = trial_list(trials)
     found = _right(listed, with_needle, metric, "with")
     bare = _right(listed, without, metric, "without")
+    if sum(bare) > sum(found):
+        warnings.warn(
+            f"more trials are right without their needle ({sum(bare)} of {len(listed)}) than with it ({sum(found)}): are the two "
+            "evaluations exchanged?",
+            stacklevel=users_line(),
+        )
     kept = tuple(trial for trial, one, other in zip(listed, found, bare, strict=True) if one and not other)
     return Answerable(kept, sum(found) / len(listed), sum(bare) / len(listed), len(listed))
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lens_heads.answering.choices import CHOICE_METRICS, answers_and_choices
 from lens_heads.heads.grouping import Labels, groups_of
+from lens_heads.interventions.ablate import warn_of_leaks
 from lens_heads.interventions.replay import Prefilled
 from lens_heads.interventions.spans import parts_of
 from lens_heads.model.decoding import greedy, opened, text_of
@@ -30,7 +31,7 @@ from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, mean_interval, share_interval
 from lens_heads.stats.shares import are_shares
-from lens_heads.trials.digests import trials_digest
+from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.metrics import TEXT_METRICS, text_scores
@@ -140,6 +141,7 @@ def evaluate(
     options = Run.of(run)
     shape, room = require(model, "evaluate"), options.room(generate)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    warn_of_leaks(made_on(encoded))
     settings = {**identify(model).settings, "trials": trials_digest(encoded), "max_new_tokens": room or None}
     results = engine.run(
         encoded,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import warnings
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import torch
@@ -10,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.runs import checks
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.pairs import TokenPair
 
 Measure: TypeAlias = Callable[[Float[Tensor, "run step d_vocab"], Int[Tensor, " step"]], Float[Tensor, " run"]]
@@ -93,6 +96,23 @@ def resolve(
     return closeness(clean) if metric == "kl" else first_token_logit_diff(pair, corrupt)
 
 
+def warn_of_reversed(metric: str, values: Iterable[tuple[str, float, float]]) -> None:
+    """One warning where the corrupt run has the answer more than the clean one: `values` are ids with both.
+
+    Scores of such a pair have the wrong sign: what carries the answer counts as what suppresses it.
+    """
+    listed = list(values)
+    found = [one for one in listed if one[1] < one[2]]
+    if found:
+        name, clean, corrupt = found[0]
+        warnings.warn(
+            f"pair {name}: {metric} is {clean:.3g} in the clean run and {corrupt:.3g} in the corrupt one, which has the answer "
+            f"more ({len(found)} of {len(listed)} pairs): exchange its prompts, or use pairs whose answer the corruption "
+            "takes away",
+            stacklevel=users_line(),
+        )
+
+
 def check_metric(metric: str | Measure) -> str:
     """The metric's name. ValueError for an unknown name, TypeError for anything else that is not callable."""
     if isinstance(metric, str):
@@ -101,7 +121,19 @@ def check_metric(metric: str | Measure) -> str:
         return metric
     if not callable(metric):
         raise TypeError(f"metric={metric!r}: must be a name or a function (logits, gold) -> one number per run")
+    if not _takes_two(metric):
+        raise TypeError(f"{_named(metric)} must take two arguments, (logits, gold), and return one number per run")
     return getattr(metric, "__name__", type(metric).__name__)
+
+
+def _takes_two(metric: Measure) -> bool:
+    try:
+        inspect.signature(metric).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # Of a function that does not say.
+        return True
+    return True
 
 
 def judged(measure: Measure, logits: Float[Tensor, "run step d_vocab"], pair: TokenPair) -> Float[Tensor, " run"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,9 @@ def explore(
 @loads
 def why(
     model: Model,
-    prompt: Annotated[str, typer.Option(help="The prompt: a text, or a file that holds it.")],
+    prompt: Annotated[
+        str, typer.Option(help="The prompt: a text, or a file that holds it (without its last line break).")
+    ],
     answer: Annotated[str | None, typer.Option(help="What should follow (default: what the model writes).")] = None,
     needle: Annotated[str | None, typer.Option(help="The part of the prompt that holds the answer.")] = None,
     question: Annotated[str | None, typer.Option(help="The part of the prompt that asks.")] = None,
@@ -67,14 +70,18 @@ def why(
 
 
 def _text(given: str) -> str:
-    """The prompt, or the text of the file of that name."""
+    """The prompt, or the text of the file of that name without its last line break. ValueError for what can only be a file."""
     from lens_heads.runs.reading import read_text
 
     try:
         is_file = Path(given).is_file()
     except (OSError, ValueError):  # Too long for a name, or no name at all.
         is_file = False
-    return read_text(Path(given)) if is_file else given
+    if is_file:
+        return read_text(Path(given)).removesuffix("\n").removesuffix("\r")
+    if len(given.split()) == 1 and (Path(given).suffix or os.sep in given):
+        raise ValueError(f"--prompt {given}: there is no such file: correct its name, or pass the text of the prompt")
+    return given
 
 
 def _written(page: Path, show: bool) -> None:

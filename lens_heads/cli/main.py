@@ -144,8 +144,8 @@ def tasks() -> None:
 @app.command()
 def heads(
     path: Annotated[Path, typer.Argument(help="Score file in either published JSON format.")],
-    top: Annotated[int, typer.Option(help="Number of best heads to show.")] = 10,
-    bottom: Annotated[int, typer.Option(help="Number of worst heads to show.")] = 0,
+    top: Annotated[int, typer.Option(min=0, help="Number of best heads to show.")] = 10,
+    bottom: Annotated[int, typer.Option(min=0, help="Number of worst heads to show.")] = 0,
     method: Annotated[str | None, typer.Option(help="Method name, for files that do not state it.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the scores to this file, in the format --form.")] = None,
     form: Annotated[

@@ -32,7 +32,7 @@ AllowCode = Annotated[
     ),
 ]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", help="Maximum number of generated tokens per answer.")]
-Top = Annotated[int, typer.Option(help="Number of heads in the table.")]
+Top = Annotated[int, typer.Option(min=0, help="Number of heads in the table.")]
 
 ALLOW, FLAG, CONFINED = "allow_code_execution", "--allow-code-execution", "confined"
 """The argument of tasks that run generated code. It has its own flag here, so that nobody passes it by accident."""

@@ -34,13 +34,16 @@ def linear_cka(
     rows of minibatch c (at most `chunk`). 1 for representations that are equal up to rotation, shift and scale. Around 0,
     on either side, for independent ones, where the biased estimator is well above it. 0 for a constant head.
 
-    Raises ValueError if x and y differ in rows, or have fewer than the 4 rows that HSIC_1 requires.
+    Raises ValueError if x and y differ in rows, are not finite, or have fewer than the 4 rows that HSIC_1 requires.
 
     Example:
         >>> x = torch.randn(32, 1, 4, generator=torch.Generator().manual_seed(0))
         >>> lh.compare.linear_cka(x, 3 * x + 1).round(decimals=3).tolist()
         [[1.0]]
     """
+    for name, given in (("x", x), ("y", y)):
+        if not given.isfinite().all():
+            raise ValueError(f"{name} has values that are not finite: load the model in float32 or bfloat16")
     if len(x) != len(y):
         raise ValueError(f"x has {len(x)} rows, but y has {len(y)}. Pass activations on the same stimuli.")
     grams_x, grams_y = centred_grams(x, chunk), centred_grams(y, chunk)

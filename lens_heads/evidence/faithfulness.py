@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads.answering.pair_runs import CLEAN, CORRUPT, PairRuns, Z, run_pair
-from lens_heads.answering.patch_metrics import Measure, check_metric, resolve
+from lens_heads.answering.patch_metrics import Measure, check_metric, resolve, warn_of_reversed
 from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve
 from lens_heads.evidence.head_sets import named_scores, plan_sets
 from lens_heads.heads.conditions import Condition, HeadSet, head_set
@@ -160,7 +160,11 @@ def faithfulness(
     results = _run_all(model, made, sets, metric, how, folder_for(model, options.out, settings), options.progress)
     rows = _rows(made, sets, results)
     meta = {**settings, "shares": shares, "shape": (shape.n_layers, shape.n_heads), "d_model": model.cfg.d_model}
-    return FaithfulnessCurve.of(pd.DataFrame(rows), chosen, meta)
+    found = FaithfulnessCurve.of(pd.DataFrame(rows), chosen, meta)
+    if outside == "corrupt":
+        empty, whole = found.draws(Condition.none())[0], found.draws(Condition.given(ALL, found.total))[0]
+        warn_of_reversed(name, zip(whole.index, whole, empty, strict=True))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.heads.units import to_kv_heads
+from lens_heads.heads.units import named_as_query_heads, to_kv_heads
 from lens_heads.interventions.independence import check_independent
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.decoding import greedy, opened, text_of
@@ -86,8 +86,7 @@ def streaming_cache(
 
 def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "layer kv_head"]:
     full, listed = torch.zeros(shape.n_layers, shape.n_kv_heads, dtype=torch.bool), list(heads)
-    named = [head for head in listed if isinstance(head, str) and "H" in head.upper()]
-    queries = named + [str(head) for head in listed if isinstance(head, Head) and head.unit == "query_head"]
+    queries = named_as_query_heads(listed)
     if queries and shape.group > 1:
         warnings.warn(
             f"{', '.join(queries[:3])} are taken for kv heads of those numbers, though they are query heads: pass "
@@ -200,6 +199,13 @@ def streaming(
     controls = Controls.given(controls, BESIDE, ("random",), few=False)
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
+    short = [trial.id for trial in encoded if len(trial) <= sink + recent]
+    if short:
+        warnings.warn(
+            f"trial {short[0]} has no more than sink + recent = {sink + recent} tokens ({len(short)} of {len(encoded)} trials), "
+            "so that every cache keeps it whole: use longer prompts, or a smaller recent",
+            stacklevel=users_line(),
+        )
     named = by_name(rankings)
     check_independent(named, None, made_on(encoded))
     check_scores_of(model, named)

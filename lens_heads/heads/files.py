@@ -86,12 +86,25 @@ def _by_head(heads: Sequence[Head], values: Float[Tensor, "row layer head"]) -> 
     return {head.key: values[:, head.layer, head.head].tolist() for head in heads}
 
 
+_OTHER_READERS = {
+    ".tsv": "gates are read by lh.read_gates",
+    ".pt": "vectors are read by HeadVectors.load",
+    ".safetensors": "vectors are read by HeadVectors.load",
+    ".csv": "put the values of a table into lh.HeadScores(method, values, per_trial, trial_ids)",
+    ".parquet": "put the values of a table into lh.HeadScores(method, values, per_trial, trial_ids)",
+}
+
+
 def read_scores(path: str | Path) -> ScoreFile:
     """Read either form; the errors are those of `HeadScores.load`."""
     path = user_path(path, "path")
     if path.is_dir():
         raise ValueError(f"{path} is a folder: pass a score file in it, e.g. {path / 'locos.json'}")
+    if path.suffix in _OTHER_READERS:
+        raise ValueError(f"{path} is no score file, which is .json: {_OTHER_READERS[path.suffix]}")
     found = read_json(path, loose=True)  # Python writes NaN, which the scores are checked for.
+    if isinstance(found, list):
+        raise ValueError(f"{path} holds a list, not scores: a list of heads is read by lh.load_heads")
     if not isinstance(found, dict) or not found:
         raise ValueError(f'{path} is not a score file: expected a JSON object {{"layer-head": [scores]}}')
     envelope = "scores" in found

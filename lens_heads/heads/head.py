@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -89,6 +90,13 @@ def parse_heads(heads: AnyHeads, unit: Unit = "query_head") -> list[Head]:
     """
     if isinstance(heads, str):
         heads = split_heads(heads)
+    if isinstance(heads, Mapping):
+        raise TypeError(
+            f"heads are a mapping ({reprlib.repr(heads)}), whose values would count for nothing: pass list(heads), or, to scale "
+            "each head by its value, a block of kind 'scale' for each"
+        )
+    if hasattr(heads, "columns"):
+        raise TypeError("heads are a table: pass the column that names them, table['head'], or scores.top(k)")
     listed: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
     if isinstance(heads, Sequence) and len(listed) == 2 and all(whole(number) is not None for number in listed):
         listed = [tuple(listed)]

@@ -82,7 +82,20 @@ def query_heads(kv_heads: AnyHeads, group: int) -> list[Head]:
         [Head(0, 2), Head(0, 3)]
     """
     checks.count("group", group, 1, LARGEST_GROUP)
-    return [Head(kv.layer, kv.head * group + i) for kv in parse_heads(kv_heads, "kv_head") for i in range(group)]
+    listed = parse_heads(kv_heads, "kv_head")
+    queries = named_as_query_heads([kv_heads] if isinstance(kv_heads, str) else kv_heads)
+    if queries and group > 1:
+        raise ValueError(
+            f"{queries[0]} is a query head already: pass kv heads, as units.to_kv_heads(scores, {group}).top(k), 'L0K1' or "
+            "(layer, kv head)"
+        )
+    return [Head(kv.layer, kv.head * group + i) for kv in listed for i in range(group)]
+
+
+def named_as_query_heads(heads: Any) -> list[str]:
+    """Those of listed heads that say that they are query heads: of this unit, or written L0H1."""
+    named = [head for head in heads if isinstance(head, str) and "H" in head.upper()]
+    return named + [str(head) for head in heads if isinstance(head, Head) and head.unit == "query_head"]
 
 
 @typed

@@ -36,7 +36,7 @@ from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.texts import AnyText, plain_texts
-from lens_heads.trials.tokenizing import piece
+from lens_heads.trials.tokenizing import piece, prompt_start
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -142,6 +142,12 @@ def describe(
     more = {name: _by_query_head(one, shape) for name, one in named.items()}
     check_scores_of(model, named)
     texts = common_texts(TEXTS) if text is None else text
+    longest = 0 if text is not None else max(len(prompt_start(model.tokenizer, one)) for one in texts)
+    if longest > shape.n_ctx:
+        raise ValueError(
+            f"the texts of prose that describe reads have up to {longest} tokens, but the context window of {shape.name} is "
+            f"{shape.n_ctx}: pass shorter ones, text=[...]"
+        )
     found = measured(model, texts, progress) | more
     promoted, written = promotes(model, texts, k, progress), writes(model, k)
     rows = []

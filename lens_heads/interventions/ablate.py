@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 import torch
@@ -11,15 +13,17 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads
+from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.sets import by_layer
 from lens_heads.interventions.ablation import Ablation, Reference
-from lens_heads.interventions.kinds import KINDS, NEEDS, Setting
+from lens_heads.interventions.kinds import KINDS, NEEDS, Effect, Setting
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked
 from lens_heads.model.passes import following
 from lens_heads.model.support import require
 from lens_heads.runs.blocks import block
 from lens_heads.runs.typed import LISTED, typed
+from lens_heads.runs.warned import users_line
 
 
 @typed
@@ -65,8 +69,29 @@ def ablate(
     """
     ablation = Ablation.of(model, kind, reference, options)
     require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])
-    with ablate_each(model, [heads], ablation):
-        yield
+    before = _REFERENCES.get()
+    leaks = ablation.reference is not None and ablation.kind != "patch"  # That is of the run itself on purpose.
+    _REFERENCES.set((*before, ablation.reference) if leaks else before)  # type: ignore[arg-type]  # none is None
+    try:
+        with ablate_each(model, [heads], ablation):
+            yield
+    finally:
+        _REFERENCES.set(before)
+
+
+_REFERENCES: ContextVar[tuple[Reference, ...]] = ContextVar("references", default=())
+
+
+def warn_of_leaks(evaluated: Sequence[MadeOn]) -> None:
+    """A warning where the reference of a block that runs was made on some of these trials."""
+    for reference in _REFERENCES.get():
+        found = shared(evaluated, reference.made_on)
+        if found:
+            warnings.warn(
+                f"the reference of the ablation was computed on {len(found)} of the trials that are evaluated under it "
+                f"({found[0]!r}, ...), so that it knows them: compute it on others",
+                stacklevel=users_line(),
+            )
 
 
 @contextmanager
@@ -87,15 +112,19 @@ def ablate_each(
     for variant, heads in enumerate(sets):
         for layer, indices in by_layer(shape.check_heads(heads)).items():
             chosen[layer, variant, indices] = True
+    effect = Effect()
     with following(model) as running:
         hooks: list[tuple[str, HookFunction]] = []
         for layer in chosen.any(-1).any(-1).nonzero()[:, 0].tolist():
             heads = chosen[layer].any(0).nonzero()[:, 0].tolist()
-            at = Setting(layer, heads, shape, running, ablation.reference, dict(ablation.options))
+            at = Setting(layer, heads, shape, running, ablation.reference, dict(ablation.options), effect)
             hook = _hook(ablation.kind, at, chosen[layer][:, heads])
             hooks.append((f"blocks.{layer}.attn.{KINDS[ablation.kind].hook}", hook))
         with hooked(model, hooks):
             yield
+    for said in (effect.beyond, "" if effect.acted or not effect.idle else f"nothing was changed, since {effect.idle}"):
+        if said:
+            warnings.warn(f"kind={ablation.kind!r}: {said}", stacklevel=users_line())
 
 
 def _hook(kind: str, at: Setting, chosen: Bool[Tensor, "variant head"]) -> HookFunction:

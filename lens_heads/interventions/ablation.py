@@ -26,9 +26,9 @@ _MAKE = {
     HeadVectors: "lh.task_vectors(model, trials), or lh.HeadVectors(z)",
 }
 
-BOUNDS: dict[str, tuple[float, ...]] = {"sink": (0,), "recent": (0,), "u": (0, 1), "a": (0, 1)}
+BOUNDS: dict[str, tuple[float, ...]] = {"u": (0, 1), "a": (0, 1)}
 """The least and the largest value of options; all must be finite."""
-WHOLE = {"n_chunks": 3, "chunk_size": 1}
+WHOLE = {"sink": 0, "recent": 0, "n_chunks": 3, "chunk_size": 1}
 """Options that are whole numbers, with the least of each. Three chunks are always read: the first, the last, the one before."""
 
 

@@ -19,6 +19,19 @@ from lens_heads.model.passes import Pass, Running
 from lens_heads.model.support import Need
 
 
+@dataclass
+class Effect:
+    """What an ablation is found not to do while it runs: `idle` says why rows stayed as they are, `acted` whether any did not."""
+
+    idle: str = ""
+    acted: bool = False
+    beyond: str = ""
+
+    def note(self, acts: bool, idle: str) -> None:
+        self.acted |= acts
+        self.idle = self.idle or ("" if acts else idle)
+
+
 @dataclass(frozen=True)
 class Setting:
     """The inputs of an intervention on one layer: its heads, reference and options, and where to find the running pass."""
@@ -29,6 +42,7 @@ class Setting:
     running: Running
     reference: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    effect: Effect = field(default_factory=Effect)
 
     @property
     def now(self) -> Pass:
@@ -78,15 +92,24 @@ def _steps(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Int[Tensor
 
 def _resample(x: Tensor, at: Setting) -> Tensor:
     """z of another trial at the same position; beyond its end, that of its last position."""
-    z = at.reference.z[at.layer]
-    return z[_steps(x, at).clamp(0, z.shape[0] - 1)][:, :, at.heads].to(x).expand_as(x)
+    z, steps = at.reference.z[at.layer], _steps(x, at)
+    if x.shape[1] > 1 and int(steps.max()) >= len(z):  # Not while it decodes.
+        more = int(steps.max()) + 1
+        at.effect.beyond = f"the reference has {len(z)} positions and a prompt {more}, whose last ones get that of its last: use a longer trial"
+    return _at(z, steps, x, at)
+
+
+def _at(z: Tensor, steps: Tensor, x: Tensor, at: Setting) -> Tensor:
+    """z at these positions of its run, or at the nearest."""
+    return z[steps.clamp(0, z.shape[0] - 1)][:, :, at.heads].to(x).expand_as(x)
 
 
 def _patch(x: Tensor, at: Setting) -> Tensor:
     """z of another run at the positions of that run; unchanged elsewhere."""
     steps = _steps(x, at)
     inside = (steps >= 0) & (steps < at.reference.z.shape[1])
-    return torch.where(inside[:, :, None, None].to(x.device), _resample(x, at), x)
+    at.effect.note(bool(inside.any()), "no row that ran is one of the run that is patched in")
+    return torch.where(inside[:, :, None, None].to(x.device), _at(at.reference.z[at.layer], steps, x, at), x)
 
 
 def _uniform(x: Tensor, at: Setting) -> Tensor:
@@ -99,9 +122,17 @@ def _streaming(x: Tensor, at: Setting) -> Tensor:
     """Only the first `sink` and the last `recent` keys, renormalized (StreamingLLM)."""
     keys, rows = at.now.keys(x), at.now.positions(x.shape[-2], x.device)[:, None]
     first = at.now.padding(x, x.device)[:, None, None]
+    whole = at.options["sink"] + at.options["recent"]
+    at.effect.note(_length(x, at) > whole, f"no prompt has more than sink + recent = {whole} tokens")
     keep = (keys > rows - at.options["recent"])[None] | (keys < first + at.options["sink"])
     kept = x * keep[:, None].to(x)
     return kept / kept.sum(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+
+
+def _length(x: Float[Tensor, "batch head row key"], at: Setting) -> int:
+    """The tokens of the longest prompt of a batch, as far as it has run."""
+    pads = at.now.padding(x, torch.device("cpu"))
+    return at.now.offset + x.shape[-2] - int(pads.min())
 
 
 def _scale(x: Tensor, at: Setting) -> Tensor:
@@ -142,6 +173,8 @@ def _chunks(x: Float[Tensor, "batch head row key"], at: Setting) -> Tensor:
     """
     size, pads = int(at.options["chunk_size"]), at.now.padding(x, x.device)
     keys, rows = at.now.keys(x), at.now.positions(x.shape[-2], x.device)
+    whole = size * int(at.options["n_chunks"])
+    at.effect.note(_length(x, at) > whole, f"no prompt has more than n_chunks * chunk_size = {whole} tokens")
     chunk = torch.div(keys - pads[:, None], size, rounding_mode="floor").clamp(min=0)  # [batch, key]
     own = torch.div(rows - pads[:, None], size, rounding_mode="floor")  # [batch, row]
     seen = at.now.visible(x, at.shape, at.layer)

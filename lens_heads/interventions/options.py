@@ -22,8 +22,8 @@ class AblationRun(RunOptions, total=False):
 
     reference: Annotated[Reference | None, LISTED]
     factor: float | None
-    sink: float | None
-    recent: float | None
+    sink: int | None
+    recent: int | None
     u: float | None
     a: float | None
     span: Span | Sequence[Span] | Part | None

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from lens_heads.runs import blocks
+
 TRIES = 10
 """How often interrupted cleanup starts again, however often Ctrl-C is pressed."""
 PAUSE = 0.002
@@ -122,7 +124,10 @@ def _holder() -> tuple[int, Any] | None:
     An id instead of the frame, which would keep alive what is to be noticed when it is dropped.
     """
     frame = sys._getframe(2)
-    while frame is not None and (frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_globals is vars(contextlib)):
+    entering = (vars(contextlib), vars(blocks))
+    while frame is not None and (
+        frame.f_code.co_flags & inspect.CO_GENERATOR or any(frame.f_globals is one for one in entering)
+    ):
         frame = frame.f_back
     ours = frame is not None and str(frame.f_globals.get("__name__")).startswith(f"{__name__.split('.')[0]}.")
     return (id(frame), frame.f_code) if frame is not None and ours else None

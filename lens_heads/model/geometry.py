@@ -106,6 +106,7 @@ def _reach(model: Model, layer: int, bridge: bool) -> tuple[int | None, int | No
 def require_raw_weights(model: Model) -> None:
     """ValueError if norms were folded or weights centered, which changes the meaning of head contributions."""
     head_geometry(model)  # A TypeError or ValueError for other models before an attribute is missing.
+    require_weights(model)
     folded = getattr(model, "_weights_processed", False) or getattr(model.cfg, "layer_norm_folding", False)
     folded = folded or str(getattr(model.cfg, "normalization_type", "")).endswith("Pre")
     rows = {"W_U": model.W_U.detach(), "W_O": output_weights(model, 0).flatten(0, 1)}
@@ -116,6 +117,17 @@ def require_raw_weights(model: Model) -> None:
             f"{head_geometry(model).name} has processed weights ({why}), but scores are defined on the weights as stored: load "
             "it with lens_heads.load_model(name), HookedTransformer.from_pretrained_no_processing(name), or "
             "TransformerBridge.enable_compatibility_mode(no_processing=True)"
+        )
+
+
+def require_weights(model: Model) -> None:
+    """ValueError for a model that has no weights, or has them where no gradient and no version is known."""
+    first = next(model.parameters())
+    if first.is_meta:
+        raise ValueError("the model is on device 'meta', without its weights: load it again with lh.load_model")
+    if first.is_inference():
+        raise ValueError(
+            "the model was made under torch.inference_mode, which fixes its weights for good: load it outside of that block"
         )
 
 

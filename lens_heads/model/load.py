@@ -5,6 +5,7 @@ GGUF files and the packaged models are in `gguf.py`.
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, Unpack
@@ -60,7 +61,7 @@ def _has_bfloat16(device: torch.device) -> bool:
 
 @typed
 def load_model(
-    name: str | Path,
+    name: Annotated[str | Path, LISTED],
     *,
     device: Annotated[str | torch.device | None, LISTED] = None,
     dtype: torch.dtype | str | None = None,
@@ -103,6 +104,11 @@ def load_model(
         >>> lh.head_geometry(loaded).n_heads, lh.evaluate(loaded, trials[:2], max_new_tokens=1).texts
         (4, ('A', 'B'))
     """
+    if not isinstance(name, str | os.PathLike):
+        raise TypeError(
+            f"name is a {type(name).__name__}, not a name: pass the hub name or folder that it comes from (load_model reads the "
+            "weights itself), or save it to a folder first, with its tokenizer, by save_pretrained"
+        )
     chosen: LoadOptions = {"device": device, "dtype": dtype, "lens": lens, "device_map": device_map}
     chosen |= {"revision": revision, "trust_remote_code": trust_remote_code, "prepend_bos": prepend_bos}
     check_loading(name, **chosen)

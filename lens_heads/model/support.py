@@ -23,7 +23,7 @@ from lens_heads.model import identities
 from lens_heads.model.attending import check_free
 from lens_heads.model.changes import changing
 from lens_heads.model.forward import avoid
-from lens_heads.model.geometry import Model, head_geometry, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge, require_weights
 from lens_heads.model.hooks import hook_tables
 from lens_heads.model.identities import Check, Run
 from lens_heads.model.identity import fingerprint, inner_module, replaced_forwards, scales
@@ -105,6 +105,7 @@ def require(model: Model, what: str, *needs: Need) -> HeadGeometry:
 
     Everything needs that no token sees the future, and that a forward over a cache is a forward.
     """
+    require_weights(model)
     shape, known = head_geometry(model), support(model, *needs)
     for need in ("causal", "cached", *needs):
         check = known.failed(need)

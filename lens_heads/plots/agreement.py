@@ -22,7 +22,7 @@ _CHANCE_LABEL = "chance, with 95 % band"
 def similarity_map(names: Sequence[str], values: np.ndarray, *, title: str) -> go.Figure:
     """How alike every two heads are, from -1 to 1.
 
-    `names`: of the heads. `values` [head, head]. `title`: of the figure.
+    `names`: of the heads. `values` [head, head]. `title`: of the figure. ValueError for values of another number of heads.
 
     Example:
         >>> found = lh.compare.ov_similarity(untrained, layer=0)
@@ -30,6 +30,8 @@ def similarity_map(names: Sequence[str], values: np.ndarray, *, title: str) -> g
         >>> list(figure.data[0].x)[:2]
         ['L0H0', 'L0H1']
     """
+    if values.shape != (len(names), len(names)):
+        raise ValueError(f"values of shape {list(values.shape)}: must be [head, head] of the {len(names)} names")
     trace = heat(values, 1.0, True, "cosine").update(
         x=list(names), y=list(names), hovertemplate="<b>%{x}</b> and <b>%{y}</b>: %{z:.2f}<extra></extra>"
     )
@@ -85,7 +87,7 @@ def jaccard_curves(curves: Mapping[str, pd.DataFrame], *, title: str | None = No
     if not curves:
         raise ValueError("jaccard_curves: there are no curves to draw. Pass {name: compare.jaccard_curve(a, b)}.")
     for name, table in curves.items():
-        check_rows(f"jaccard_curves, {name!r}", table)
+        check_rows(f"jaccard_curves, {name!r}", table, "k", "jaccard")
     styles, tables = series_styles(curves), {name: table.sort_values("k") for name, table in curves.items()}
     first = next(iter(tables.values()))
     alike = all(np.array_equal(first[_CHANCE], table[_CHANCE]) for table in tables.values())

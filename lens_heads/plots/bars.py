@@ -57,7 +57,7 @@ def drop_bars(
         >>> figure.data[0].name, [float(value) for value in figure.data[0].y]
         ('LOCOS', [2.0])
     """
-    check_rows("drop_bars", frame)
+    check_rows("drop_bars", frame, "group", "name", "value", "low", "high")
     twice = frame[frame.duplicated(["group", "name"])]
     if not twice.empty:
         group, name = twice.iloc[0][["group", "name"]]
@@ -105,7 +105,7 @@ def recovery_bars(frame: pd.DataFrame, *, title: str | None = None) -> go.Figure
         >>> len(lh.plots.recovery_bars(found.frame).data)
         2
     """
-    check_rows("recovery_bars", frame)
+    check_rows("recovery_bars", frame, "set", "fair", "draws", "recovery", "low", "high", "examples", "undefined")
     axis, sets = _axis(frame), frame.groupby("set", sort=False)
     beside = sets.cumcount() - (sets["set"].transform("size") - 1) / 2
     themselves, instead, fair = _KINDS

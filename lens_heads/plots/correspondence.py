@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from lens_heads.plots.draw import figure_of, legend_below
+from lens_heads.plots.draw import check_members, figure_of, legend_below
 from lens_heads.plots.protocols import HeadLike, MatchLike
 from lens_heads.plots.theme import INK, SEQUENTIAL, escape, number
 
@@ -39,6 +39,7 @@ def match_diagram(
         >>> len(figure.data) > 1
         True
     """
+    check_members("match_diagram", match, "the result of match_heads itself", "pairs", "shape_a", "shape_b")
     rows = match.pairs.to_dict("records")
     if heads is not None:
         named = {_layer_and_head(str(head)) for head in ([heads] if isinstance(heads, str) else heads)}

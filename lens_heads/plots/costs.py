@@ -40,7 +40,7 @@ def quality_cost(frame: Any, value: str, what: str, *, title: str) -> go.Figure:
         >>> lh.plots.quality_cost(frame, "auroc", "AUROC", title="Planted heads").layout.yaxis.title.text
         'AUROC'
     """
-    check_rows("quality_cost", frame)
+    check_rows("quality_cost", frame, "method", "family", "passes", value)
     ends, bounded = (f"{value}_low", f"{value}_high"), f"{value}_low" in frame
     frame = frame if bounded else frame.assign(**dict.fromkeys(ends, math.nan))
     chance = frame[frame["method"] == "random heads"]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from lens_heads.plots.draw import band, check_rows, figure_of, whiskers
+from lens_heads.plots.draw import band, check_members, check_rows, figure_of, whiskers
 from lens_heads.plots.protocols import CurveLike
 from lens_heads.plots.theme import (
     CONTROLS,
@@ -41,6 +41,7 @@ def ablation_curves(
         >>> [line.name for line in figure.data if line.name][:2]
         ['no ablation', 'top k by LOCOS']
     """
+    check_members("ablation_curves", curve, "the curve of ablation_curve itself", "frame", "main_task", "rankings")
     task = curve.main_task if task is None else task
     rows = curve.frame[(curve.frame["metric"] == metric) & (curve.frame["task"] == task)]
     ablated = rows[rows["k"] > 0]
@@ -122,7 +123,7 @@ def task_curves(frame: pd.DataFrame, *, title: str = "", unit: str = "nats") -> 
         >>> lh.plots.task_curves(frame).data[0].name
         'names'
     """
-    check_rows("task_curves", frame)
+    check_rows("task_curves", frame, "capability", "set", "k", "damage", "damage_low", "damage_high")
     names, ks, traces = list(dict.fromkeys(frame["capability"])), sorted(set(frame["k"])), []
     for place, (name, shown) in enumerate(series_styles(map(str, names)).items()):
         shift = math.exp((place - (len(names) - 1) / 2) * 0.03)
@@ -160,7 +161,7 @@ def faithfulness_curves(frame: Any, mlps: str, *, title: str | None = None) -> g
         >>> lh.plots.faithfulness_curves(found.frame, "free").data[0].name
         'LOCOS'
     """
-    check_rows("faithfulness_curves", frame)
+    check_rows("faithfulness_curves", frame, "method", "set", "share", "value", "low", "high")
     inside = frame[(frame["share"] > 0) & (frame["share"] < 1)]
     styles = styles_apart(dict.fromkeys(inside["method"]))
     traces: list[Any] = []
@@ -190,7 +191,7 @@ def cache_curves(frame: pd.DataFrame, metric: str, *, title: str | None = None) 
         >>> figure.layout.xaxis.title.text
         "share of the cache's memory"
     """
-    check_rows("cache_curves", frame)
+    check_rows("cache_curves", frame, "ranking", "share", "kept", metric, f"{metric}_low", f"{metric}_high")
     drawn = frame.rename(columns={metric: "value", f"{metric}_low": "low", f"{metric}_high": "high"})
     none, whole = (drawn[drawn["ranking"] == name] for name in ("none", "whole"))
     names = [name for name in drawn["ranking"].unique() if name not in ("none", "whole")]

@@ -31,7 +31,7 @@ def scatter(a: ScoresLike, b: ScoresLike, *, mark: int = 5, title: str | None = 
         >>> figure.layout.xaxis.title.text
         'LOCOS score (logits)'
     """
-    check_one_model("scatter", [(a.method, a), (b.method, b)])
+    check_one_model("scatter", [(getattr(one, "method", ""), one) for one in (a, b)])
     x, y, every = style_of(a), style_of(b), a.ranking()
     top_a, top_b = (set(found.ranking()[:mark]) for found in (a, b))
     traces = []
@@ -69,7 +69,7 @@ def score_scatter(
         >>> figure.layout.xaxis.title.text
         'LOCOS score (logits)'
     """
-    check_one_model("score_scatter", [(a.method, a), (b.method, b)])
+    check_one_model("score_scatter", [(getattr(one, "method", ""), one) for one in (a, b)])
     rows = thirds.to_dict("records")
     layers = [layer for row in rows for layer in range(row["first_layer"], row["last_layer"] + 1)]
     if [row["third"] for row in rows] != list(THIRDS) or layers != list(range(len(a.values))):

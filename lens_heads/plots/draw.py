@@ -17,8 +17,11 @@ BARE = {"showgrid": False, "showline": False, "tickcolor": "white"}
 
 
 def check_one_model(what: str, named: Iterable[tuple[str, ScoresLike]]) -> None:
-    """ValueError unless there are scores, and all of them have the same layers and heads."""
-    shapes = [(name, tuple(scores.values.shape)) for name, scores in named]
+    """ValueError unless there are scores of one shape and, where that is known, of one model's weights."""
+    listed = list(named)
+    for _, scores in listed:
+        check_scores(what, scores)
+    shapes = [(name, tuple(scores.values.shape)) for name, scores in listed]
     if not shapes:
         raise ValueError(f"{what}: there are no scores to draw. Pass the scores of at least one method.")
     if len({shape for _, shape in shapes}) > 1:
@@ -26,8 +29,28 @@ def check_one_model(what: str, named: Iterable[tuple[str, ScoresLike]]) -> None:
         raise ValueError(f"{what}: scores have different [layer, head] shapes: {listed}. Pass scores of one model.")
 
 
-def check_rows(what: str, table: Any) -> None:
-    """ValueError for a frame without rows."""
+def check_scores(what: str, scores: Any) -> None:
+    """TypeError for what is no scores of heads."""
+    check_members(
+        what, scores, "scores of heads, as score_heads gives them for each method", "method", "values", "ranking"
+    )
+
+
+def check_members(what: str, given: Any, wanted: str, *members: str) -> None:
+    """TypeError for what lacks the members that are drawn: see `protocols`."""
+    if not all(hasattr(given, name) for name in members):
+        raise TypeError(f"{what}: got a {type(given).__name__}, but draws {wanted}")
+
+
+def check_rows(what: str, table: Any, *columns: str) -> None:
+    """TypeError for what is no frame, ValueError for one without these columns or without rows."""
+    check_members(what, table, "a pandas DataFrame", "columns", "iterrows")
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        has = ", ".join(map(str, table.columns)) or "none"
+        raise ValueError(
+            f"{what}: the frame has no column {missing[0]!r}, only {has}. Pass one with {', '.join(columns)}."
+        )
     if table.empty:
         raise ValueError(f"{what}: the frame has no rows, so there is nothing to draw. Pass at least one row.")
 

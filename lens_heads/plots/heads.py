@@ -8,7 +8,18 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from lens_heads.plots.draw import BARE, bounds, check_rows, figure_of, heat, legend_below, outline, whiskers, whole_axis
+from lens_heads.plots.draw import (
+    BARE,
+    bounds,
+    check_rows,
+    check_scores,
+    figure_of,
+    heat,
+    legend_below,
+    outline,
+    whiskers,
+    whole_axis,
+)
 from lens_heads.plots.protocols import ScoresLike
 from lens_heads.plots.theme import INK, MARK, escape, interval_text, interval_texts, style_of
 
@@ -47,6 +58,7 @@ def head_map(scores: ScoresLike, *, title: str | None = None, mark: int = 5) -> 
         >>> figure.data[0].z.shape
         (2, 4)
     """
+    check_scores("head_map", scores)
     z, shown = scores.values.numpy(), style_of(scores)
     (layers, heads), largest = z.shape, float(np.abs(z).max()) or 1.0
     low, high = bounds(scores)
@@ -87,7 +99,7 @@ def kind_map(frame: pd.DataFrame, kinds: Sequence[str], *, title: str) -> go.Fig
         >>> lh.plots.kind_map(frame, ["sink", "induction"], title="Kinds").layout.title.text
         'Kinds'
     """
-    check_rows("kind_map", frame)
+    check_rows("kind_map", frame, "head", "layer", "index", "kind")
     known = list(KIND_COLORS.values())
     color = {kind: KIND_COLORS.get(kind, known[number % len(known)]) for number, kind in enumerate(kinds)}
     place = {kind: number for number, kind in enumerate(["", *kinds])}
@@ -138,6 +150,7 @@ def ranking_bars(scores: ScoresLike, *, k: int = 10, title: str | None = None) -
         >>> list(lh.plots.ranking_bars(scores, k=2).data[0].y)
         ['L1H0', 'L0H0']
     """
+    check_scores("ranking_bars", scores)
     best, shown, trials = scores.ranking()[:k], style_of(scores), len(scores.trial_ids)
     at = [head.layer for head in best], [head.head for head in best]
     values, low, high = (found[at] for found in (scores.values.numpy(), *bounds(scores)))
@@ -168,7 +181,7 @@ def provenance_bars(frame: pd.DataFrame, *, title: str | None = None) -> go.Figu
         >>> figure.data[0].name, [float(share) for share in figure.data[0].x]
         ('needle', [1.0, 1.0])
     """
-    check_rows("provenance_bars", frame)
+    check_rows("provenance_bars", frame, "head", *SOURCES)
     traces = [
         go.Bar(
             x=frame[source].to_numpy(dtype=float),

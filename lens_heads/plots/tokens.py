@@ -24,6 +24,8 @@ def token_curve(name: str, words: Sequence[str], values: np.ndarray, *, title: s
         >>> [float(value) for value in figure.data[0].y]
         [2.0, 5.0]
     """
+    if len(words) != len(values):
+        raise ValueError(f"token_curve: {len(words)} words and {len(values)} values: pass a value for each")
     trace = go.Scatter(
         x=list(range(len(words))),
         y=values,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from lens_heads.plots.draw import BARE, figure_of, heat, legend_below, outline, whiskers
+from lens_heads.plots.draw import BARE, check_members, figure_of, heat, legend_below, outline, whiskers
 from lens_heads.plots.protocols import CorrelationLike, GeneralityLike, TransferLike
 from lens_heads.plots.theme import (
     GREY,
@@ -39,6 +39,7 @@ def transfer_map(matrix: TransferLike, *, k: int, relative: bool = False, title:
         >>> list(lh.plots.transfer_map(found, k=2).data[0].x)
         ['first<br>(1.00)', 'second<br>(1.00)']
     """
+    check_members("transfer_map", matrix, "the result of transfer_matrix itself", "ks", "drop", "statistic")
     if k not in matrix.ks:
         raise ValueError(f"transfer_map: k={k} was not run. This matrix has k = {', '.join(map(str, matrix.ks))}.")
     table = matrix.drop(relative).loc[k].copy()
@@ -65,6 +66,7 @@ def generality_map(found: GeneralityLike, *, column: str = "damage", title: str 
         >>> lh.plots.generality_map(found).data[0].x[0].split('<')[0]
         'own'
     """
+    check_members("generality_map", found, "the result of generality itself", "matrix", "frame", "metrics")
     table, frame = found.matrix(column).copy(), found.frame
     if table.to_numpy().dtype.kind not in "fi":
         raise ValueError(
@@ -117,6 +119,7 @@ def transfer_scatter(found: CorrelationLike, *, title: str | None = None) -> go.
         >>> [mark.name for mark in figure.data if mark.name][:2]
         ['a', 'b']
     """
+    check_members("transfer_scatter", found, "the result of correlate itself", "points", "r2", "names")
     points, ks = found.points, sorted(found.points["k"].unique())
     x, y = points["a_controlled"].to_numpy(), points["b_controlled"].to_numpy()
     slope, start = np.polyfit(x, y, 1)

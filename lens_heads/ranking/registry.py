@@ -50,8 +50,10 @@ class Methods(Mapping[str, Method]):
     def __getitem__(self, name: str) -> Method:
         if name not in self._held:
             close = difflib.get_close_matches(str(name), self._held, 1)
-            meant = f": did you mean {close[0]!r}?" if close else ""
-            raise KeyError(f"unknown method {name!r}{meant} The methods are {', '.join(self._held)}")
+            meant = f"did you mean {close[0]!r}? " if close else ""
+            if "," in str(name):
+                meant = "several methods are a list, ['locos', 'dla']; "
+            raise KeyError(f"unknown method {name!r}: {meant}the methods are {', '.join(self._held)}")
         return self._held[name]
 
     def __iter__(self) -> Iterator[str]:

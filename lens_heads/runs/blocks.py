@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from lens_heads.runs.warned import users_line
 
@@ -29,6 +29,14 @@ class Block(contextlib._GeneratorContextManager[Entered, None, None]):
     """A context of `block`."""
 
     _decorates = False
+    _entered = False
+
+    def __enter__(self) -> Entered:
+        if self._entered:
+            name = self.gen.__name__  # type: ignore[attr-defined]  # a generator has one
+            raise ValueError(f"this block has been entered before: call {name}(...) again for another `with`")
+        self._entered = True
+        return super().__enter__()
 
     def _recreate_cm(self) -> Block[Entered]:
         """A context of its own for each call of a function that this one decorates."""
@@ -38,18 +46,13 @@ class Block(contextlib._GeneratorContextManager[Entered, None, None]):
     def __repr__(self) -> str:
         return f"<{self._said}>" if self._is_forgotten else super().__repr__()
 
-    def __del__(self) -> None:
-        if self._is_forgotten:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._is_forgotten and not ending():
             warnings.warn(self._said, stacklevel=users_line())
 
     @property
     def _is_forgotten(self) -> bool:
-        generator: Any = getattr(self, "gen", None)
-        return (
-            generator is not None
-            and not self._decorates
-            and inspect.getgeneratorstate(generator) == inspect.GEN_CREATED
-        )
+        return getattr(self, "gen", None) is not None and not self._decorates and not self._entered
 
     @property
     def _said(self) -> str:

@@ -224,13 +224,18 @@ def ratio_interval(
 def difference(first: Interval[float], second: Interval[float], *, correlation: float = 0.0) -> Interval[float]:
     """first - second from their own intervals: the method of variance estimates recovery (Zou and Donner 2008).
 
-    It keeps the asymmetry of both. `correlation` of the two estimates; 0 is on the safe side if it is positive.
+    It keeps the asymmetry of both. `correlation` of the two estimates; 0 is on the safe side if it is positive. ValueError for
+    one outside -1 to 1, and for intervals of two levels.
 
     Example:
         >>> wide = lh.stats.difference(lh.stats.Interval(5.0, 2.0, 8.0), lh.stats.Interval(1.0, -3.0, 5.0))
         >>> wide
         Interval(value=4.0, low=-1.0, high=9.0)
     """
+
+    checks.finite("correlation", correlation, -1, 1)
+    if first.level != second.level:
+        raise ValueError(f"intervals of levels {first.level:g} and {second.level:g}: make both at one level")
 
     def reach(down: float, up: float) -> float:
         return math.sqrt(max(down**2 + up**2 - 2 * correlation * down * up, 0.0))

@@ -66,7 +66,7 @@ def paired_share_interval(first: Hits, second: Hits, *, groups: Groups = None, l
         (0.7, True)
     """
     level = checks.share("level", level)
-    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    first, second = _paired(first, second)
     n, gap = len(first), first - second
     one, other = share_interval(first, groups=None, level=level), share_interval(second, groups=None, level=level)
     if fewest_clusters(groups, n) < FEWEST:
@@ -78,6 +78,13 @@ def paired_share_interval(first: Hits, second: Hits, *, groups: Groups = None, l
     together = float(((first - one.value) * (second - other.value)).mean())
     together = max(together - 1 / (2 * len(first)), 0.0) if together > 0 else together
     return difference(one, other, correlation=together / spread if spread > 0 else 0.0)
+
+
+def _paired(first: Hits, second: Hits) -> tuple[Hits, Hits]:
+    """Both as arrays. ValueError unless they are of the same trials."""
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} right answers: pass those of the same trials, in one order")
+    return np.asarray(first, dtype=float), np.asarray(second, dtype=float)
 
 
 def _few_clusters(groups: Groups, trials: int, level: float) -> float:
@@ -99,7 +106,7 @@ def relative_loss_interval(before: Hits, after: Hits, *, groups: Groups = None, 
         >>> round(lost.value, 2), lost.low > 0
         (0.6, True)
     """
-    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    before, after = _paired(before, after)
     above, below = (torch.tensor(values)[None] for values in (before - after, before))
     ratio = ratio_interval(above, below, groups=groups, level=level)
     if math.isnan(ratio.value) or fewest_clusters(groups, len(before)) < FEWEST:

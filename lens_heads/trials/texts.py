@@ -119,7 +119,7 @@ def plain_texts(texts: Iterable[AnyText] | AnyText, *, min_distance: int = MIN_D
             that adds one; ids are taken as they are.
         min_distance: how many tokens back a key must lie to count for `receiver`.
 
-    ValueError for no texts.
+    ValueError for no texts, TypeError for trials.
 
     Example:
         >>> texts = lh.plain_texts(["It rained all day.", "Nobody went out."])
@@ -128,6 +128,11 @@ def plain_texts(texts: Iterable[AnyText] | AnyText, *, min_distance: int = MIN_D
     """
     checks.whole_number("min_distance", min_distance)
     listed = listed_texts(texts)
+    other = next((one for one in listed if hasattr(one, "answer") or hasattr(one, "query")), None)
+    if other is not None:
+        raise TypeError(
+            f"trial {other.id} is no text: pass trials to score_heads themselves, or their tokens as lists of ids"
+        )
     if not listed:
         raise ValueError("there are no texts: pass strings, (prompt, response) pairs, or lists of token ids")
     return TextProbe(tuple(listed), min_distance)

@@ -32,6 +32,14 @@ def scores(seed: int = 0, heads: int = 4, **about: Any) -> HeadScores:
     return HeadScores.from_trials("mine", values, [f"s{i}" for i in range(5)], **about)
 
 
+def named(method: str, seed: int = 0) -> HeadScores:
+    return replace(scores(seed), method=method)
+
+
+def _razor() -> dict[str, Any]:
+    return dict(induction=named("induction"), echo=named("echo", 1), group=2)
+
+
 def vectors(**about: Any) -> lh.HeadVectors:
     return lh.HeadVectors(torch.ones(3, 4, 8), **about)
 
@@ -93,7 +101,10 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "probe_heads": (lh.probe_heads, lambda: dict(model=M(), trials=TRIALS, labels=[0, 1] * 5, folds=2, **Q)),
     "prompt_trial": (lh.prompt_trial, lambda: dict(model=zoo.tokenizer(), prompt="hello b", answer="c")),
     "prune": (lh.prune, lambda: dict(model=M(), heads="L0H1", path=NOWHERE)),
-    "razor_attention_heads": (lh.razor_attention_heads, lambda: dict(induction=scores(), echo=scores(1), group=2)),
+    "razor_attention_heads": (
+        lh.razor_attention_heads,
+        lambda: dict(induction=named("induction"), echo=named("echo", 1), group=2),
+    ),
     "read_gates": (lh.read_gates, lambda: dict(path=NOWHERE)),
     "write_gates": (lh.write_gates, lambda: dict(scores=scores(heads=2, unit="kv_head"), path=NOWHERE)),
     "load_heads": (lh.load_heads, lambda: dict(path=NOWHERE)),
@@ -120,7 +131,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "literalness": (lh.inspection.literalness, lambda: dict(model=M(), trials=TWO, **Q)),
     "provenance": (lh.inspection.provenance, lambda: dict(model=M(), trials=TWO, heads="L0H1", **Q)),
     "highest_first": (units.highest_first, lambda: dict(scores=scores())),
-    "query_heads": (units.query_heads, lambda: dict(kv_heads="L0H1", group=2)),
+    "query_heads": (units.query_heads, lambda: dict(kv_heads="L0K1", group=2)),
     "to_kv_heads": (units.to_kv_heads, lambda: dict(scores=scores(), group=2)),
     "to_query_heads": (units.to_query_heads, lambda: dict(scores=scores(unit="kv_head"), group=2)),
     "duo": (lh.ranking.duo, lambda: dict(model=M(), trials=TWO, sink=1, recent=4, **Q)),

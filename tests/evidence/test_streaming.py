@@ -32,7 +32,9 @@ def kept_of(model: Any) -> list[Head]:
 
 def streamed_heads(model: Any) -> list[Head]:
     shape = head_geometry(model)
-    others = [head for head in every_head(shape.n_layers, shape.n_kv_heads) if head not in kept_of(model)]
+    others = [
+        (head.layer, head.head) for head in every_head(shape.n_layers, shape.n_kv_heads) if head not in kept_of(model)
+    ]
     return lh.units.query_heads(others, shape.group)
 
 
@@ -126,7 +128,7 @@ def test_the_table_of_a_planted_ranking() -> None:
     assert len(rows) == 8 * (2 + 1 + 8)
     with lh.ablate(
         model,
-        lh.units.query_heads([h for h in every_head(2, 4) if h not in scores["locos"].top(2)], 1),
+        [head for head in every_head(2, 4) if head not in scores["locos"].top(2)],
         kind="streaming",
         sink=1,
         recent=6,

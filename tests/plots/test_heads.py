@@ -149,7 +149,7 @@ def test_provenance_bars_know_every_kind_that_provenance_decides() -> None:
 
 
 def test_a_table_without_a_kind_is_refused_by_its_name(looked: pd.DataFrame) -> None:
-    with pytest.raises(KeyError, match="sink"):
+    with pytest.raises(ValueError, match=r"provenance_bars: the frame has no column .sink., only head"):
         plots.provenance_bars(looked.drop(columns="sink"))
     with pytest.raises(ValueError, match=r"provenance_bars: the frame has no rows"):
         plots.provenance_bars(looked.head(0))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lens_heads.answering.pair_runs import PairScore
-from lens_heads.answering.patch_metrics import UNITS, Measure, check_metric
+from lens_heads.answering.patch_metrics import UNITS, Measure, check_metric, warn_of_reversed
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablation import Reference
 from lens_heads.interventions.independence import check_reference
@@ -76,6 +76,9 @@ def sweep(
 
     folder = folder_for(model, options.out, settings)
     results = engine.run(made, work, folder=folder, progress=options.progress, description=method)
+    both = [(pair.id, result.record) for pair, result in zip(made, results, strict=True) if result.keep]
+    if distinct:
+        warn_of_reversed(name, ((id, one["clean"], one["corrupt"]) for id, one in both))
     kept = {pair.id: result.arrays["score"] for pair, result in zip(made, results, strict=True) if result.keep}
     found = HeadScores.from_trials(
         method,

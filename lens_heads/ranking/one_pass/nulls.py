@@ -6,6 +6,8 @@ that prompt. The test that compares them with the score at the needle is `HeadSc
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +22,30 @@ from lens_heads.runs.digests import digest
 from lens_heads.trials.encoded import EncodedTrial
 
 
+def check_draws(trials: Sequence[EncodedTrial], n: int) -> None:
+    """ValueError where trials have too few other spans for so many draws, or none at all.
+
+    If a draw could as well have been the needle, the needle is the best of all combinations of spans with a chance of one in
+    their number: no p is smaller, however often the same spans are drawn.
+    """
+    combinations = math.prod(1 + len(allowed_starts(trial)) for trial in trials)
+    for trial in trials:
+        draw_spans(trial, n)  # A trial that has none is an error now, not after hours.
+    if n >= combinations:
+        raise ValueError(
+            f"null_spans={n}: the prompts have no more than {combinations - 1} combinations of other spans of the needles' "
+            "lengths: draw so many at most, or use longer prompts or more trials"
+        )
+
+
+def allowed_starts(trial: EncodedTrial) -> Int[np.ndarray, " start"]:
+    """Where a span of the needle's length may begin: not at the first position, the attention sink, nor so that it overlaps."""
+    assert trial.needle is not None
+    start, end = trial.needle
+    starts = np.arange(1, len(trial) - (end - start) + 1)
+    return starts[(starts + end - start <= start) | (starts >= end)]
+
+
 def draw_spans(trial: EncodedTrial, n: int) -> Int[Tensor, "draw 2"]:
     """n spans [start, end) of the needle's length in the prompt, with replacement, uniform over the allowed starts.
 
@@ -28,9 +54,7 @@ def draw_spans(trial: EncodedTrial, n: int) -> Int[Tensor, "draw 2"]:
     """
     assert trial.needle is not None
     start, end = trial.needle
-    length = end - start
-    starts = np.arange(1, len(trial) - length + 1)
-    allowed = starts[(starts + length <= start) | (starts >= end)]
+    length, allowed = end - start, allowed_starts(trial)
     if n and len(allowed) == 0:
         raise ValueError(
             f"trial {trial.id}: no other span of {length} tokens fits beside the needle {trial.needle} in {len(trial)} "

@@ -17,11 +17,11 @@ def razor_attention_heads(
     """The best 14 % of kv heads by induction, joined by the best 1 % by echo, over all layers together.
 
     Args:
-        induction, echo: from `score_heads(model, probes.repeated(model), ["induction", "echo"])`.
+        induction, echo: from `score_heads(model, lh.repeated_blocks(model), ["induction", "echo"])`.
         group: query heads per kv head (`head_geometry(model).group`); a kv head takes the score of its best query head.
 
     Returns kv heads, at least one of each: "L3K1" is kv head 1 of layer 3. `ablate` takes `units.query_heads` of them.
-    ValueError for scores of different models, and for shares outside 0 to 1.
+    ValueError for scores of other methods or different models, and for shares outside 0 to 1.
 
     `induction_share`, `echo_share`: of the kv heads.
 
@@ -31,6 +31,11 @@ def razor_attention_heads(
         >>> kept[0].unit
         'kv_head'
     """
+    for name, given in (("induction", induction), ("echo", echo)):
+        if given.method != name:
+            raise ValueError(
+                f"{name} is a ranking of method {given.method!r}: pass score_heads(model, probe)[{name!r}]"
+            )
     check_one_model(induction, echo)
     if induction.values.shape != echo.values.shape:
         raise ValueError("induction and echo are of models of different shapes: score one model on one probe")

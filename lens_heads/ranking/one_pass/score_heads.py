@@ -16,7 +16,7 @@ from lens_heads.model.workers import shared
 from lens_heads.ranking.one_pass.capture import run_pass
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
 from lens_heads.ranking.one_pass.documents import score_documents
-from lens_heads.ranking.one_pass.nulls import draw_spans
+from lens_heads.ranking.one_pass.nulls import check_draws
 from lens_heads.ranking.one_pass.pairing import score_pairs
 from lens_heads.ranking.one_pass.repeated import RepeatedProbe
 from lens_heads.ranking.one_pass.scorer import Scorer
@@ -81,8 +81,8 @@ def score_heads(
 
     Raises:
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,
-            processed weights, no other span beside a needle, or no trial that counts for any method; a method that is
-            computed on something else, naming what.
+            processed weights, no other span beside a needle or more `null_spans` than the prompts have, or no trial that
+            counts for any method; a method that is computed on something else, naming what.
 
     Example:
         >>> found = lh.score_heads(model, trials, ["locos", "attention_mass"], teacher_forced=True)
@@ -152,7 +152,7 @@ def _encode(
         assert trial.needle is not None
         if trial.needle[1] - trial.needle[0] >= len(trial):
             raise ValueError(f"trial {trial.id}: the needle is the whole prompt, so nothing is left to compare it with")
-        draw_spans(trial, null_spans)  # A trial that has none is an error now, not after hours.
+    check_draws(encoded, null_spans)
     return encoded
 
 

@@ -73,7 +73,7 @@ def test_phi_is_computed_once_for_each_direction(
     counting: Any = cached_property(counted)
     counting.__set_name__(LayerView, "phi")
     monkeypatch.setattr(LayerView, "phi", counting)
-    forced(gqa, [trial], [*PLAIN, *EXACT], direction=direction, null_spans=19)
+    forced(gqa, [trial], [*PLAIN, *EXACT], direction=direction, null_spans=13)
     assert [seen.count(layer) for layer in range(zoo.LAYERS)] == [per_layer] * zoo.LAYERS
 
 

@@ -85,6 +85,7 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe 
             known = {_words(name): name for name in every}
             close = difflib.get_close_matches(_words(str(method).lower()), known, n=1)
             hint = f"did you mean {known[close[0]]!r}? " if close else ""
+            hint = "several methods are a list, ['locos', 'dla']; " if "," in str(method) else hint
             raise ValueError(f"unknown method {method!r}: {hint}the methods are {', '.join(table)}; lh.rank has others")
         if found.probe != probe and (probe, found.probe) != ("repeated", "text"):
             raise ValueError(

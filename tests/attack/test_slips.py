@@ -1,0 +1,185 @@
+"""Slips that give a result like any other: each is refused, or told by one warning that names what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import lens_heads as lh
+from lens_heads import stats
+from lens_heads.answering.evaluation import Evaluation
+from tests import zoo
+from tests.attack.calls import PAIRS, TRIALS, TWO, M, curve, named, scores
+from tests.attack.held import refused
+from tests.conftest import random_trial
+
+Q: dict[str, Any] = {"progress": False}
+FORCED: dict[str, Any] = {"teacher_forced": True, **Q}
+HITS = np.array([1.0, 0.0, 1.0, 0.0, 1.0])
+SERIES = pd.Series([1.0, 2.0, 3.0, 4.0], index=list("abcd"))
+
+
+def entered_twice() -> None:
+    block = lh.ablate(M(), "L0H1", kind="zero")
+    with block:
+        pass
+    with block:
+        pass
+
+
+def within_inference_mode() -> Any:
+    with torch.inference_mode():
+        return zoo.bridge("llama-gqa")
+
+
+def on_meta() -> Any:
+    return zoo.bridge("llama-gqa").to("meta")
+
+
+def of_own_trials() -> None:
+    """Another task's trials are those that chose the heads."""
+    chose = lh.score_heads(M(), TWO, "attention_mass", **FORCED)["attention_mass"]
+    options: dict[str, Any] = {"kind": "zero", "generate": False, "controls": "random", **Q}
+    lh.ablation_curve(M(), TRIALS[2:8], chose, ks=[1], specificity={"other": TWO}, **options)
+
+
+def file_of(folder: Path, name: str, text: str) -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+REFUSED: list[tuple[str, Callable[[], Any], str]] = [
+    ("a block twice", entered_twice, "call ablate(...) again for another `with`"),
+    ("weights by head", lambda: lh.ablate(M(), {"L0H1": 0.5}, kind="zero").__enter__(), "heads are a mapping"),  # type: ignore[arg-type]
+    ("a table of heads", lambda: lh.ablate(M(), scores().frame, kind="zero").__enter__(), "pass the column that names them"),
+    ("heads of the wrong unit", lambda: lh.units.query_heads(scores().top(2), 2), "is a query head already"),
+    ("a written query head", lambda: lh.units.query_heads("L0H1", 2), "L0H1 is a query head already"),
+    ("razor by other methods", lambda: lh.razor_attention_heads(scores(), named("echo"), group=2), "of method 'mine'"),
+    ("half a sink", lambda: lh.ablate(M(), "L0H1", kind="streaming", sink=0.5).__enter__(), "sink=0.5: must be a non-negative integer"),
+    ("more draws than spans", lambda: lh.score_heads(M(), TWO[0], "locos", null_spans=999, **FORCED), "null_spans=999: the prom"),
+    ("specificity of own trials", of_own_trials, "was made on 2 of the trials"),
+    ("a metric of one argument", lambda: lh.patch_heads(M(), PAIRS, metric=lambda x: x[:, 0, 0], **Q), "take two arguments"),
+    ("a model without weights", lambda: lh.score_heads(on_meta(), TWO, "locos", **FORCED), "on device 'meta', without"),
+    ("weights of inference", lambda: lh.attribution_patch(within_inference_mode(), PAIRS, **Q), "under torch.inference_mode"),
+    ("correlation 5", lambda: stats.difference(stats.wilson(0.5, 9), stats.wilson(0.5, 9), correlation=5), "correlation=5"),
+    ("two levels", lambda: stats.difference(stats.wilson(0.5, 9), stats.wilson(0.5, 9, level=0.5)), "levels 0.95 and 0.5"),
+    ("pairs of other lengths", lambda: stats.paired_share_interval(HITS, HITS[:3]), "5 and 3 right answers"),
+    ("losses of other lengths", lambda: stats.relative_loss_interval(HITS, HITS[:3]), "5 and 3 right answers"),
+    ("other orders of tasks", lambda: stats.permutation_test(SERIES, SERIES[::-1]), "a and b have different indices"),  # type: ignore[arg-type]
+    ("CKA of NaN", lambda: lh.compare.linear_cka(torch.full((9, 1, 2), torch.nan), torch.rand(9, 1, 2)), "x has values that"),
+    ("a map of numbers", lambda: lh.plots.head_map(torch.zeros(3, 4)), "head_map: got a Tensor"),  # type: ignore[arg-type]
+    ("bars of numbers", lambda: lh.plots.ranking_bars(pd.DataFrame()), "ranking_bars: got a DataFrame"),  # type: ignore[arg-type]
+    ("a frame for its curve", lambda: lh.plots.ablation_curves(curve().frame, "logprob"), "draws the curve of ablation_curve"),
+    ("another frame", lambda: lh.plots.drop_bars(scores().frame), "the frame has no column 'group'"),
+    ("no frame", lambda: lh.plots.cache_curves([1], "correct"), "got a list"),  # type: ignore[arg-type]
+    ("names of fewer heads", lambda: lh.plots.similarity_map(["a"], np.eye(3), title=""), "must be [head, head] of the 1"),
+    ("fewer words", lambda: lh.plots.token_curve("x", ["a"], np.ones(3)), "1 words and 3 values"),
+    ("trials as texts", lambda: lh.plain_texts(TRIALS), "trial random-0 is no text"),  # type: ignore[arg-type]
+    ("methods in a string", lambda: lh.rank(M(), TWO, "locos,dla", **Q), "several methods are a list, ['locos', 'dla']"),
+    ("scorers in a string", lambda: lh.score_heads(M(), TWO, "locos,dla", **Q), "several methods are a list"),
+    ("a loaded model", lambda: lh.load_model(zoo.hf_model("llama-gqa")), "name is a LlamaForCausalLM, not a name"),
+    ("texts beyond the context", lambda: lh.describe(zoo.bridge("llama-gqa", n_ctx=48), **Q), "pass shorter ones, text="),
+    ("another vocabulary's probe", lambda: lh.score_heads(M(), replace(PROBE, vocabulary="other"), **Q), "of another vocabulary"),
+]  # fmt: skip
+
+PROBE = lh.repeated_blocks(M(), block=8)
+
+
+@pytest.mark.parametrize(("call", "says"), [line[1:] for line in REFUSED], ids=[line[0] for line in REFUSED])
+def test_refused(call: Callable[[], Any], says: str) -> None:
+    refused(call, says, M())
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("a.csv", "put the values of a table"), ("a.tsv", "lh.read_gates"), ("a.safetensors", "HeadVectors.load")],
+)
+def test_files_that_another_function_reads(name: str, says: str, tmp_path: Path) -> None:
+    refused(lambda: lh.HeadScores.load(file_of(tmp_path, name, "1,2")), says)
+
+
+def test_a_list_of_heads_is_no_score_file(tmp_path: Path) -> None:
+    refused(
+        lambda: lh.HeadScores.load(file_of(tmp_path, "a.json", '["L0H1"]')), "a list of heads is read by lh.load_heads"
+    )
+
+
+def under(kind: str, **options: Any) -> None:
+    with lh.ablate(M(), "L0H1", kind=kind, **options):
+        lh.evaluate(M(), TWO, generate=False, **Q)
+
+
+def patched_behind() -> None:
+    with lh.patch(M(), "L0H1", TRIALS[9], positions="answer"):
+        lh.evaluate(M(), TWO, generate=False, **Q)
+
+
+def reversed_pairs() -> list[Any]:
+    """Of which the corrupt run has the answer more."""
+    found = [item["corrupt"] > item["clean"] for item in lh.patch_heads(M(), PAIRS, **Q).meta["trials"]]
+    turned = [replace(one, tokens=one.corrupt, corrupt=one.tokens) for one in PAIRS]
+    return [one if late else other for one, other, late in zip(PAIRS, turned, found, strict=True)]
+
+
+def evaluation(right: float) -> Evaluation:
+    return Evaluation(tuple(one.id for one in TWO), {"correct": torch.full((2,), right)}, ("", ""), ("", ""))
+
+
+TOLD: list[tuple[str, Callable[[], Any], str]] = [
+    ("a window larger than prompts", lambda: under("streaming"), "kind='streaming': nothing was changed, since no prompt has"),
+    ("chunks larger than prompts", lambda: under("chunks", n_chunks=3), "kind='chunks': nothing was changed, since no prompt"),
+    ("patched behind the prompt", patched_behind, "kind='patch': nothing was changed, since no row that ran"),
+    (
+        "a shorter run to resample",
+        lambda: under("resample", reference=lh.trial_activations(M(), random_trial(99, 12))),
+        "kind='resample': the reference has 12 positions and a prompt 2",
+    ),
+    (
+        "means of what is evaluated",
+        lambda: under("mean", reference=lh.mean_activations(M(), TWO, **Q)),
+        "the reference of the ablation was computed on 2 of the trials that are evaluated under it",
+    ),
+    ("patching pairs that are reversed", lambda: lh.patch_heads(M(), reversed_pairs(), **Q), "in the corrupt one, which has the"),
+    ("their gradients", lambda: lh.attribution_patch(M(), reversed_pairs(), **Q), "in the corrupt one, which has the answer"),
+    ("their paths", lambda: lh.path_patch(M(), reversed_pairs(), None, "logits", **Q), "in the corrupt one, which has"),
+    (
+        "their faithfulness",
+        lambda: lh.faithfulness(M(), reversed_pairs(), scores(), ks=2, controls=(), **Q),
+        "in the corrupt one, which has the answer",
+    ),
+    (
+        "caches that hold all",
+        lambda: lh.streaming(M(), TWO, {"r": scores()}, controls=lh.Controls("random", draws=1), max_new_tokens=1, **Q),
+        "trial random-0 has no more than sink + recent = 68 tokens (2 of 2 trials)",
+    ),
+    (
+        "evaluations exchanged",
+        lambda: lh.answering.answerable(TWO, evaluation(0.0), evaluation(1.0)),
+        "more trials are right without their needle (2 of 2) than with it (0)",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "says"), [line[1:] for line in TOLD], ids=[line[0] for line in TOLD])
+def test_told(call: Callable[[], Any], says: str) -> None:
+    with pytest.warns(UserWarning, match=re.escape(says)):
+        call()
+
+
+def test_what_is_meant_is_not_told(recwarn: pytest.WarningsRecorder) -> None:
+    """A window that is short enough, a run as long as the prompts, means of other trials."""
+    under("streaming", sink=1, recent=4)
+    under("chunks", n_chunks=3, chunk_size=4)
+    under("resample", reference=lh.trial_activations(M(), random_trial(99, 40)))
+    under("mean", reference=lh.mean_activations(M(), TRIALS[2:4], **Q))
+    with lh.patch(M(), "L0H1", TWO[0]):  # Of the very run that is evaluated.
+        lh.evaluate(M(), TWO[0], generate=False, **Q)
+    assert not [str(one.message) for one in recwarn if "kind=" in str(one.message) or "reference" in str(one.message)]
