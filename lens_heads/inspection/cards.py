@@ -141,9 +141,10 @@ def describe(
     named = named_scores(rankings)
     more = {name: _by_query_head(one, shape) for name, one in named.items()}
     check_scores_of(model, named)
-    texts = common_texts(TEXTS) if text is None else text
-    longest = 0 if text is not None else max(len(prompt_start(model.tokenizer, one)) for one in texts)
-    if longest > shape.n_ctx:
+    prose = common_texts(TEXTS)
+    texts = prose if text is None else text
+    longest = max(len(prompt_start(model.tokenizer, one)) for one in prose)
+    if text is None and longest > shape.n_ctx:
         raise ValueError(
             f"the texts of prose that describe reads have up to {longest} tokens, but the context window of {shape.name} is "
             f"{shape.n_ctx}: pass shorter ones, text=[...]"

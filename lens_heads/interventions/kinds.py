@@ -94,8 +94,8 @@ def _resample(x: Tensor, at: Setting) -> Tensor:
     """z of another trial at the same position; beyond its end, that of its last position."""
     z, steps = at.reference.z[at.layer], _steps(x, at)
     if x.shape[1] > 1 and int(steps.max()) >= len(z):  # Not while it decodes.
-        more = int(steps.max()) + 1
-        at.effect.beyond = f"the reference has {len(z)} positions and a prompt {more}, whose last ones get that of its last: use a longer trial"
+        asked = f"a prompt has {int(steps.max()) + 1}, whose last ones get that of its end: use a longer trial"
+        at.effect.beyond = f"the reference has {len(z)} positions and {asked}"
     return _at(z, steps, x, at)
 
 

@@ -63,7 +63,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("heads of the wrong unit", lambda: lh.units.query_heads(scores().top(2), 2), "is a query head already"),
     ("a written query head", lambda: lh.units.query_heads("L0H1", 2), "L0H1 is a query head already"),
     ("razor by other methods", lambda: lh.razor_attention_heads(scores(), named("echo"), group=2), "of method 'mine'"),
-    ("half a sink", lambda: lh.ablate(M(), "L0H1", kind="streaming", sink=0.5).__enter__(), "sink=0.5: must be a non-negative integer"),
+    ("half a sink", lambda: lh.ablate(M(), "L0H1", kind="streaming", sink=0.5).__enter__(), "sink=0.5: must be a non-negat"),
     ("more draws than spans", lambda: lh.score_heads(M(), TWO[0], "locos", null_spans=999, **FORCED), "null_spans=999: the prom"),
     ("specificity of own trials", of_own_trials, "was made on 2 of the trials"),
     ("a metric of one argument", lambda: lh.patch_heads(M(), PAIRS, metric=lambda x: x[:, 0, 0], **Q), "take two arguments"),
@@ -140,7 +140,7 @@ TOLD: list[tuple[str, Callable[[], Any], str]] = [
     (
         "a shorter run to resample",
         lambda: under("resample", reference=lh.trial_activations(M(), random_trial(99, 12))),
-        "kind='resample': the reference has 12 positions and a prompt 2",
+        "kind='resample': the reference has 12 positions and a prompt has 2",
     ),
     (
         "means of what is evaluated",
