@@ -49,6 +49,7 @@ def ablate(
     from lens_heads.heads.controls import Controls
     from lens_heads.interventions import activations
     from lens_heads.interventions.ablation import check_options
+    from lens_heads.model.belonging import check_scores_of
     from lens_heads.report import tables
     from lens_heads.runs import checks
     from lens_heads.stats.sampling import check_half_width
@@ -92,6 +93,7 @@ def ablate(
             loading, model, trials, jobs, sets=len(sets), k=max(1, each), new_tokens=max_new_tokens * (not no_text)
         )
     with loading.model(model, out) as loaded:
+        check_scores_of(loaded, rankings)  # Before means that take minutes.
         reference = activations.mean_activations(loaded, calibration) if needs_means else None
         curve = ablation.ablation_curve(
             loaded, {task: trials}, rankings, ks=numbers, kind=kind, reference=reference, **run, **options

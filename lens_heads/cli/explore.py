@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -69,17 +68,21 @@ def why(
     _written(explored.write_why(found, out / "why.html"), open_)
 
 
+_TEXTS = (".txt", ".md", ".text", ".json", ".jsonl")
+"""What the names of files of text end in."""
+
+
 def _text(given: str) -> str:
     """The prompt, or the text of the file of that name without its last line break. ValueError for what can only be a file."""
     from lens_heads.runs.reading import read_text
 
     try:
-        is_file = Path(given).is_file()
+        is_file, is_folder = Path(given).is_file(), Path(given).is_dir()
     except (OSError, ValueError):  # Too long for a name, or no name at all.
-        is_file = False
+        is_file = is_folder = False
     if is_file:
         return read_text(Path(given)).removesuffix("\n").removesuffix("\r")
-    if len(given.split()) == 1 and (Path(given).suffix or os.sep in given):
+    if is_folder or (len(given.split()) == 1 and Path(given).suffix in _TEXTS):
         raise ValueError(f"--prompt {given}: there is no such file: correct its name, or pass the text of the prompt")
     return given
 

@@ -159,8 +159,10 @@ def faithfulness(
     }
     results = _run_all(model, made, sets, metric, how, folder_for(model, options.out, settings), options.progress)
     rows = _rows(made, sets, results)
-    meta = {**settings, "shares": shares, "shape": (shape.n_layers, shape.n_heads), "d_model": model.cfg.d_model}
-    found = FaithfulnessCurve.of(pd.DataFrame(rows), chosen, meta)
+    size = shape.n_layers, shape.n_heads
+    found = FaithfulnessCurve(
+        pd.DataFrame(rows), chosen, name, mlps, size, tuple(shares), model.cfg.d_model, settings
+    ).checked()
     if outside == "corrupt":
         empty, whole = found.draws(Condition.none())[0], found.draws(Condition.given(ALL, found.total))[0]
         warn_of_reversed(name, zip(whole.index, whole, empty, strict=True))

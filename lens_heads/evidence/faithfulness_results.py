@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,7 +41,8 @@ class FaithfulnessCurve(Drawn):
     """The result of `faithfulness`.
 
     `per_trial`: a row per pair and set of kept heads: method, set, k, seed (the draw), heads, trial, groups, value (the metric).
-    `rankings`: the scores by method. `meta`: settings, and `shares`, pairs of a share of all heads and a number of them.
+    `rankings`: the scores by method. `metric`, `mlps`: as given. `shape`: layers and heads of each; `d_model`: of the model.
+    `shares`: pairs of a share of all heads and a number of them. `meta`: settings.
 
     Example:
         >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
@@ -51,24 +52,27 @@ class FaithfulnessCurve(Drawn):
 
     per_trial: pd.DataFrame
     rankings: Mapping[str, HeadScores]
-    meta: dict[str, Any]
+    metric: str
+    mlps: str
+    shape: tuple[int, int]
+    shares: Sequence[tuple[float, int]]
+    d_model: int
+    meta: dict[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, per_trial: pd.DataFrame, rankings: Mapping[str, HeadScores], meta: dict[str, Any]) -> FaithfulnessCurve:
-        """Checked. ValueError where all heads and none give the same."""
-        found = cls(per_trial, rankings, meta)
-        gap = float((found._whole - found._empty).mean())
+    def checked(self) -> FaithfulnessCurve:
+        """The curve. ValueError where all heads and none give the same."""
+        gap = float((self._whole - self._empty).mean())
         if abs(gap) < LEAST:
             raise ValueError(
-                f"with all heads and with none, {meta['metric']} differs by {gap:.1e}: there is nothing to take shares of; "
+                f"with all heads and with none, {self.metric} differs by {gap:.1e}: there is nothing to take shares of; "
                 "use pairs whose answer the corruption takes away"
             )
-        return found
+        return self
 
     @property
     def total(self) -> int:
         """The number of heads in the model."""
-        layers, heads = self.meta["shape"]
+        layers, heads = self.shape
         return layers * heads
 
     def draws(self, condition: Condition) -> pd.DataFrame:
@@ -210,8 +214,8 @@ class FaithfulnessCurve(Drawn):
         if not any((one.method, one.set) == (name, set) for one in self.conditions):
             known = ", ".join(dict.fromkeys(f"{one.method} {one.set}" for one in self.conditions))
             raise ValueError(f"nothing was measured for {name} {set}: there is {known}")
-        shares = [share for share, _ in self.meta["shares"]]
-        return shares, [self._gain(Condition(name, set, k)) for _, k in self.meta["shares"]]
+        shares = [share for share, _ in self.shares]
+        return shares, [self._gain(Condition(name, set, k)) for _, k in self.shares]
 
     def to_mib(self, path: str | Path, method: str | None = None) -> Path:
         """Write a ranking as node importances in the benchmark's JSON (`Graph.from_json` of EAP-IG).
@@ -220,12 +224,12 @@ class FaithfulnessCurve(Drawn):
         them. There are no edges.
         """
         name = next(iter(self.rankings)) if method is None else method
-        scores, (layers, heads) = self.rankings[name], self.meta["shape"]
+        scores, (layers, heads) = self.rankings[name], self.shape
         nodes: dict[str, Any] = {"input": {"in_graph": True}, "logits": {"in_graph": True}}
         nodes |= {f"m{layer}": {"in_graph": True} for layer in range(layers)}
         for head in every_head(layers, heads):
             nodes[f"a{head.layer}.h{head.head}"] = {"in_graph": False, "score": scores.sign * scores[head]}
-        cfg = {"n_layers": layers, "n_heads": heads, "parallel_attn_mlp": False, "d_model": self.meta["d_model"]}
+        cfg = {"n_layers": layers, "n_heads": heads, "parallel_attn_mlp": False, "d_model": self.d_model}
         file = user_path(path, "path")
         write_atomic(file, json.dumps({"cfg": cfg, "nodes": nodes, "edges": {}}))
         return file
@@ -234,7 +238,7 @@ class FaithfulnessCurve(Drawn):
         """f against the number of heads kept: a line per ranking, controls in grey."""
         from lens_heads import plots
 
-        return plots.faithfulness_curves(self.frame, self.meta["mlps"], title=title)
+        return plots.faithfulness_curves(self.frame, self.mlps, title=title)
 
     def __repr__(self) -> str:
         areas = ", ".join(f"{name} {self.cpr(name).value:.2f}" for name in self.rankings)

@@ -6,6 +6,7 @@ GGUF files and the packaged models are in `gguf.py`.
 from __future__ import annotations
 
 import os
+import reprlib
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, Unpack
@@ -106,8 +107,8 @@ def load_model(
     """
     if not isinstance(name, str | os.PathLike):
         raise TypeError(
-            f"name is a {type(name).__name__}, not a name: pass the hub name or folder that it comes from (load_model reads the "
-            "weights itself), or save it to a folder first, with its tokenizer, by save_pretrained"
+            f"name={reprlib.repr(name)}: a {type(name).__name__} is no name: pass the hub name or folder that it comes from "
+            "(load_model reads the weights itself), or save it to a folder first, with its tokenizer, by save_pretrained"
         )
     chosen: LoadOptions = {"device": device, "dtype": dtype, "lens": lens, "device_map": device_map}
     chosen |= {"revision": revision, "trust_remote_code": trust_remote_code, "prepend_bos": prepend_bos}

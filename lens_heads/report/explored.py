@@ -41,7 +41,8 @@ def write(run: Path, to: Path | None = None) -> Path:
     found = folders(run)
     if not found:
         raise FileNotFoundError(
-            f"{run} holds no explorer: score (with --out), demo, study and bench store one; repeat that command with this folder"
+            f"{run} holds no explorer: the commands score (with --out), demo, study and bench store one. Of a run from Python, "
+            "lh.explore(model, trials, scores) makes one, and lh.report.write_explorer its page"
         )
     sections, models, trials = [], {}, 0
     for folder in found:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.stats import rankdata
+from scipy.stats import pearsonr, rankdata
 from torch import Tensor
 
 from lens_heads.runs import checks
@@ -22,10 +23,11 @@ ROUNDING = 1e-9
 @typed
 def pearson(x: Values, y: Values) -> Float[np.ndarray, "*sample"]:
     """Pearson correlation over the last axis; NaN where either side is constant."""
-    vary = (np.ptp(x, -1) > 0) & (np.ptp(y, -1) > 0)
-    x, y = (values - values.mean(-1, keepdims=True) for values in (x, y))
-    spread = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
-    return np.divide((x * y).sum(-1), spread, out=np.full_like(spread, np.nan), where=vary)
+    if np.shape(x)[-1] < 2:
+        return np.full(np.broadcast(x, y).shape[:-1], np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of sides that are constant, or nearly.
+        return np.asarray(pearsonr(x, y, axis=-1).statistic)
 
 
 @typed

@@ -100,8 +100,8 @@ WRITTEN: dict[str, tuple[str, ...]] = {
 ANY_NAME = tuple(name for name in NAME if name.strip() and name != "\udcff")
 HUB = tuple(name for name in ANY_NAME if len(name) < 100)
 FINE: dict[str, tuple[str, ...]] = {
-    "top": ("-1", "0", "99999999999999999999"),
-    "bottom": ("-1", "0", "99999999999999999999"),
+    "top": ("0", "99999999999999999999"),
+    "bottom": ("0", "99999999999999999999"),
     "model": HUB,
     "ablate --draws": ("0",),
     "ablate --seed": ("0",),
@@ -398,7 +398,7 @@ TOGETHER: list[tuple[str, str]] = [
     (f"{ABLATE} --kind scale --option factor=true", "factor=True: must be a finite number"),
     (f"{ABLATE} --kind scale --option factor", "--option 'factor' is not of the form name=value"),
     (f"{ABLATE} --kind scale --option factor=1 --option factor=2", "--option factor= is given twice"),
-    (f"{ABLATE} --kind streaming --option sink=-1", "sink=-1: must be a finite number of at least 0"),
+    (f"{ABLATE} --kind streaming --option sink=-1", "sink=-1: must be a non-negative integer"),
     (f"{ABLATE} --kind chunks --option n_chunks=1.5", "n_chunks=1.5: must be an integer of at least 3"),
     (f"{ABLATE} --kind emphasise --option span=[5,2]", "span="),
     (f"{ABLATE} --kind zero --option factor=2", "kind='zero' has no option 'factor'"),

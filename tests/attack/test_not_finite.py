@@ -110,7 +110,7 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("factor true", lambda: ablate("scale", factor=True), "factor=True: must be a finite number"),
     ("u beyond", lambda: ablate("identity", u=2), "u=2: must be a finite number from 0 to 1"),
     ("u nan", lambda: ablate("identity", u=NAN), "u=nan"),
-    ("sink below 0", lambda: ablate("streaming", sink=-1), "sink=-1: must be a finite number of at least 0"),
+    ("sink below 0", lambda: ablate("streaming", sink=-1), "sink=-1: must be a non-negative integer"),
     ("recent nan", lambda: ablate("streaming", recent=NAN), "recent=nan"),
     ("means nan", lambda: means(NAN), "the means: z contains nan"),
     ("means infinite", lambda: means(INF), "the means: z contains inf"),

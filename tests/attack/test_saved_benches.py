@@ -15,6 +15,7 @@ import pytest
 
 import lens_heads as lh
 from lens_heads.runs.tables import read_table, write_table
+from lens_heads.studies.ranking_methods.cell import stored_meta
 from tests.attack.held import refused
 
 STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "methods"
@@ -35,7 +36,7 @@ def test_a_sound_bench_is_read_whole(cell: Path) -> None:
     for name in ("curve", "other", "kept"):
         one = getattr(found, name)
         pd.testing.assert_frame_equal(one.per_trial, read_table(SOUND / f"{name}.parquet"))
-        assert one.meta == text["meta"][name]
+        assert stored_meta(one) == text["meta"][name]
 
 
 def put(*path: Any, value: Any) -> Callable[[Any], Any]:

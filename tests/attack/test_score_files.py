@@ -85,7 +85,7 @@ FILES: list[tuple[str, Any, str]] = [
     ("made on an object", envelope(meta={"made_on": [{"id": "a", "needle": {}}]}), "meta.made_on[0].needle is {}"),
     ("a mean beyond float32", {key: [3e38, 3e38] for key in PLAIN}, "the score of L0H0 is inf"),
     ("scores a list", envelope(scores=[1]), "'scores' must be an object"),
-    ("a list", [1, 2], "is not a score file"),
+    ("a list", [1, 2], "holds a list, not scores: a list of heads is read by lh.load_heads"),
     ("nothing", {}, "is not a score file"),
 ]
 

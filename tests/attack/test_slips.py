@@ -85,7 +85,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("trials as texts", lambda: lh.plain_texts(TRIALS), "trial random-0 is no text"),  # type: ignore[arg-type]
     ("methods in a string", lambda: lh.rank(M(), TWO, "locos,dla", **Q), "several methods are a list, ['locos', 'dla']"),
     ("scorers in a string", lambda: lh.score_heads(M(), TWO, "locos,dla", **Q), "several methods are a list"),
-    ("a loaded model", lambda: lh.load_model(zoo.hf_model("llama-gqa")), "name is a LlamaForCausalLM, not a name"),
+    ("a loaded model", lambda: lh.load_model(zoo.hf_model("llama-gqa")), "a LlamaForCausalLM is no name: pass"),
     ("texts beyond the context", lambda: lh.describe(zoo.bridge("llama-gqa", n_ctx=48), **Q), "pass shorter ones, text="),
     ("another vocabulary's probe", lambda: lh.score_heads(M(), replace(PROBE, vocabulary="other"), **Q), "of another vocabulary"),
 ]  # fmt: skip

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from lens_heads.cli import ablate as cli_ablate
+from lens_heads.cli import explore as cli_explore
 from lens_heads.cli.loading import Loading
 from lens_heads.heads.scores import HeadScores
 from tests.commands import model_folder, needles, run, score_file
@@ -159,7 +160,7 @@ def test_check_says_whether_it_holds(
         (["score", "-m", "FOLDER", "--dtype", "int8", "--with", "n=2"], "dtype='int8'"),
         (["heads", "missing.json"], "missing.json"),
         (["explore", "/nowhere"], "/nowhere is no folder"),
-        (["explore", "FOLDER"], "holds no explorer: score (with --out)"),
+        (["explore", "FOLDER"], "holds no explorer: the commands score (with --out)"),
         (["why", "-m", "FOLDER", "--prompt", ""], "'' is empty. Give a value"),
         (
             ["why", "-m", "FOLDER", "--prompt", "a b", "--answer", "c", "--needle", "d"],
@@ -234,7 +235,7 @@ def test_a_missing_package_or_a_full_disk_ends_in_one_line_too(
     assert capsys.readouterr().err == f"error: {error}\n"
 
 
-@pytest.mark.parametrize("top", ["-1", "0", "5", "1000"])
+@pytest.mark.parametrize("top", ["0", "5", "1000"])
 def test_any_number_of_heads_can_be_asked_for(
     top: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -372,6 +373,16 @@ def test_why_writes_a_page(
     assert "Heads that write most towards it, from the needle: L" in shown
     assert "mean and range of 3 sets, of which" in shown
     assert "data-explorer" in (tmp_path / "why.html").read_text()
+
+
+def test_a_prompt_of_a_file_has_no_last_line_break_and_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_text("Two\nlines\n")
+    assert cli_explore._text(str(file)) == "Two\nlines"
+    assert cli_explore._text("What is in prompt.txt") == "What is in prompt.txt"
+    for name in (str(tmp_path), "prompt.txt", str(tmp_path / "other.md")):
+        with pytest.raises(ValueError, match="there is no such file: correct its name, or pass the text of the prompt"):
+            cli_explore._text(name)
 
 
 def test_study_locos_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

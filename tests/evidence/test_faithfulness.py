@@ -117,8 +117,7 @@ def additive(values: list[float], shares: list[tuple[float, int]]) -> Faithfulne
             for i in range(6)
         ]
     scores = lh.HeadScores.from_trials("m", torch.arange(10.0).reshape(1, 2, 5), ["a"])
-    meta = {"shares": shares, "shape": (2, 5), "metric": "answer_logprob", "mlps": "free", "d_model": 8}
-    return FaithfulnessCurve.of(pd.DataFrame(rows), {"m": scores}, meta)
+    return FaithfulnessCurve(pd.DataFrame(rows), {"m": scores}, "answer_logprob", "free", (2, 5), shares, 8).checked()
 
 
 @pytest.mark.slow
@@ -170,15 +169,15 @@ def test_areas_are_trapezoids_over_shares_and_their_logarithms() -> None:
 
 def test_the_benchmark_s_shares_are_kept_where_they_are_no_head(gqa: Any) -> None:
     found = lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks="mib", controls=(), progress=False)
-    assert [k for _, k in found.meta["shares"]] == [0, 0, 0, 0, 0, 0, 1, 2, 6, 12]
+    assert [k for _, k in found.shares] == [0, 0, 0, 0, 0, 0, 1, 2, 6, 12]
     assert found.cpr().value == pytest.approx(
-        float(np.dot(trapezoid_weights([s for s, _ in found.meta["shares"]], "linear"), _values(found)))
+        float(np.dot(trapezoid_weights([s for s, _ in found.shares], "linear"), _values(found)))
     )
 
 
 def _values(found: FaithfulnessCurve) -> list[float]:
     names = {0: Condition.none(), 12: Condition.given(ALL, 12)}
-    return [found.faithfulness(names.get(k, Condition.top("mine", k))).value for _, k in found.meta["shares"]]
+    return [found.faithfulness(names.get(k, Condition.top("mine", k))).value for _, k in found.shares]
 
 
 def test_node_importances_are_written_as_the_benchmark_reads_them(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ BROKEN = {
     "ragged": (json.dumps({**WHOLE, "1-1": [3.0]}), ["head L1H1 has 1 trials, but others have 2"]),
     "ids": (json.dumps({"scores": WHOLE, "trial_ids": ["a"]}), ["1 trial_ids but 2 scores per head"]),
     "no ids": (json.dumps({"scores": WHOLE, "trial_ids": []}), ["0 trial_ids but 2 scores per head"]),
-    "array": ("[1, 2]", ["a JSON object"]),
+    "array": ("[1, 2]", ["holds a list", "lh.load_heads"]),
     "number": ("3", ["a JSON object"]),
     "empty object": ("{}", ["a JSON object"]),
     "empty scores": ('{"scores": {}}', ["'scores' must be an object"]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -66,14 +66,14 @@ def read_cell(folder: Path, metric: str, reserved: str) -> dict[str, Any]:
         wanted += [Condition.top(method, size) for method in methods for size in sizes]
         _check_conditions(folder / f"{name}.parquet", one.per_trial, wanted)
     if kept is not None:
-        between = [size for _, size in kept.meta["shares"] if 0 < size < kept.total]
+        between = [size for _, size in kept.shares if 0 < size < kept.total]
         wanted = [Condition.none(), Condition.given(ALL, kept.total), *map(Condition.random, between)]
         wanted += [Condition.top(method, size) for method in methods for size in between]
         file = folder / "kept.parquet"
         _check_conditions(file, kept.per_trial, wanted)
         ends = kept.per_trial["set"].isin([Condition.none().set, Condition.given(ALL, kept.total).set])
         try:  # Of the two ends alone: all conditions are slow to take apart.
-            FaithfulnessCurve.of(kept.per_trial[ends], {}, kept.meta)
+            replace(kept, per_trial=kept.per_trial[ends]).checked()
         except ValueError as error:
             raise ValueError(f"{file}: value {error}; {REMEDY}") from None
     left_out = read.inside("left_out")
@@ -120,6 +120,16 @@ def _curve(folder: Path, meta: Fields, name: str, metric: str) -> AblationCurve:
     return AblationCurve(table, meta.found)
 
 
+KEPT = ("metric", "mlps", "shape", "shares", "d_model")
+"""What a stored curve of kept heads is of, beside its settings."""
+
+
+def stored_meta(curve: AblationCurve | FaithfulnessCurve) -> dict[str, Any]:
+    """What is written of a curve beside its table."""
+    fields = KEPT if isinstance(curve, FaithfulnessCurve) else ()
+    return plain({**curve.meta, **{field: getattr(curve, field) for field in fields}})
+
+
 def _kept(folder: Path, meta: Fields) -> FaithfulnessCurve:
     file, sizes = folder / "kept.parquet", meta.listed("shape", "[layers, heads]")
     if len(sizes) != 2 or any(type(size) is not int or size < 1 for size in sizes):
@@ -135,7 +145,10 @@ def _kept(folder: Path, meta: Fields) -> FaithfulnessCurve:
     table = read_table(file)
     texts, key = ("method", "set", "heads", "trial"), ("method", "set", "k", "seed", "trial")
     check_columns(file, table, texts, ("k", "seed"), ["value"], key=key, remedy=REMEDY)
-    return FaithfulnessCurve(table, {}, meta.found)
+    layers, heads = sizes
+    metric, mlps, d_model = (meta.found.get(name) for name in ("metric", "mlps", "d_model"))
+    settings = {name: value for name, value in meta.found.items() if name not in KEPT}
+    return FaithfulnessCurve(table, {}, metric, mlps, (layers, heads), shares, d_model or 0, settings)
 
 
 def _is_share(one: Any, total: int) -> bool:
@@ -302,7 +315,7 @@ class Cell:
             one = getattr(self, name)
             if one is not None:
                 write_table(folder / f"{name}.parquet", one.per_trial.drop(columns=["answer", "text"], errors="ignore"))
-                metas[name] = one.meta
+                metas[name] = stored_meta(one)
         text = {"model": self.model, "task": self.task, "k": self.k, "left_out": self.left_out}
         text |= {"about": self.about.to_dict("records"), "meta": metas}
         write_atomic(folder / CELL, json.dumps(plain(text), indent=1) + "\n")

@@ -51,7 +51,7 @@ def _shown(bench: Bench, cell: Cell) -> Shown:
         }
         best = sorted(areas, key=lambda name: -areas[name])[:6]
         chosen = kept.frame[kept.frame["method"].isin([*best, "any"])]
-        figures["kept"] = plots.faithfulness_curves(chosen, kept.meta["mlps"])
+        figures["kept"] = plots.faithfulness_curves(chosen, kept.mlps)
     left_out = "; ".join(f"{name} ({why})" for name, why in cell.left_out.items())
     none = cell.curve.values(Condition.none(), METRIC)
     words = {"cell": cell, "trials": len(none), "base": none.mean()}

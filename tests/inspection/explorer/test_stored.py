@@ -70,7 +70,7 @@ def test_damaged_and_missing_explorers_are_named(tmp_path: Path) -> None:
         good.write_text(json.dumps({**about, **change}))
         with pytest.raises(ValueError, match="repeat the run"):
             stored(good.parent)
-    with pytest.raises(FileNotFoundError, match="holds no explorer: score"):
+    with pytest.raises(FileNotFoundError, match="holds no explorer: the commands score"):
         explored.write(tmp_path / FOLDER)
     with pytest.raises(FileNotFoundError, match="is no folder"):
         explored.write(tmp_path / "nowhere")
