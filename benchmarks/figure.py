@@ -42,7 +42,7 @@ class Stored:
         ends = {name: rows[name].clip(ranges.str[0], ranges.str[1]) for name in ("low", "high")}
         # The summary says how many random sets there were; the plot counts them.
         seeds = one["settings"]["preset"]["seeds"]
-        draws = pd.DataFrame([{"method": "any", "set": "random", "seed": seed} for seed in range(seeds)])
+        draws = pd.DataFrame([{"method": "any", "set": "random", "draw": seed} for seed in range(seeds)])
         return cls(rows.assign(**ends), draws, "retrieval", ["locos"], list(rows["metric"].unique()))
 
 

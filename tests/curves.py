@@ -12,8 +12,8 @@ from lens_heads.heads.conditions import Condition
 
 
 def row(condition: Condition, task: str, trial: str, metrics: dict[str, float], **more: Any) -> dict[str, Any]:
-    """One trial under one draw of a condition; `more`: seed, heads, answer, text."""
-    named = {"method": condition.method, "set": condition.set, "k": condition.k, "seed": 0, "heads": ""}
+    """One trial under one draw of a condition; `more`: draw, heads, answer, text."""
+    named = {"method": condition.method, "set": condition.set, "k": condition.k, "draw": 0, "heads": ""}
     return {**named, "task": task, "trial": trial, "answer": "", "text": "", **more, **metrics}
 
 

@@ -124,8 +124,8 @@ def random_sets(results: Results, models: dict[str, Row]) -> str:
         intact = rows[rows["set"] == "none"].set_index("trial")["logprob"]
         for which, label in labels.items():
             drawn = rows[rows["set"] == which]
-            by_draw = (drawn["trial"].map(intact) - drawn["logprob"]).groupby(drawn["seed"]).mean()
-            sets = drawn.drop_duplicates("seed")["heads"].str.split(",")
+            by_draw = (drawn["trial"].map(intact) - drawn["logprob"]).groupby(drawn["draw"]).mean()
+            sets = drawn.drop_duplicates("draw")["heads"].str.split(",")
             shared = sum(head in drawn_heads for drawn_heads in sets for head in heads) / len(sets)
             numbers = [num(by_draw.mean()), few(by_draw.min(), by_draw.max(), 2), num(float(skew(by_draw)), 1)]
             found.append([name, label, len(by_draw), *numbers, f"{shared:.1f} of {len(heads)}"])

@@ -17,7 +17,7 @@ from lens_heads.answering.evaluation import METRICS, range_of
 from lens_heads.evidence import estimates as statistics
 from lens_heads.evidence.estimates import Draws
 from lens_heads.evidence.words import Verdict
-from lens_heads.heads.conditions import Condition
+from lens_heads.heads.conditions import Condition, with_draws
 from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.fields import check_columns
@@ -41,7 +41,7 @@ MAIN_TASK = "main"
 class AblationCurve(Drawn):
     """The result of `ablation_curve`.
 
-    `per_trial`: one row per trial and condition (method, set, k, seed, heads, task, trial, answer, text, one column per
+    `per_trial`: one row per trial and condition (method, set, k, draw, heads, task, trial, answer, text, one column per
     metric). `frame` summarizes it with intervals; `differences` and `dissociation` compare conditions. `verdicts`: what
     `ablation_curve(verdict=k)` told; they are not stored, and `verdicts.judge(curve, k=k)` gives them again.
 
@@ -59,6 +59,9 @@ class AblationCurve(Drawn):
     verdicts: tuple[Verdict, ...] = ()
     model: ModelIdentity = field(default_factory=partial(ModelIdentity, ""))
     selecting: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "per_trial", with_draws(self.per_trial))
 
     @property
     def main_task(self) -> str:
@@ -92,7 +95,7 @@ class AblationCurve(Drawn):
 
     def heads(self, condition: Condition, draw: int = 0) -> str:
         """The ablated heads, as "L1H2,L3H0"."""
-        rows = self.per_trial[self.per_trial["seed"] == draw]
+        rows = self.per_trial[self.per_trial["draw"] == draw]
         for column, value in asdict(condition).items():
             rows = rows[rows[column] == value]
         return str(rows["heads"].iloc[0])
@@ -100,7 +103,7 @@ class AblationCurve(Drawn):
     @cached_property
     def _by_condition(self) -> dict[Any, pd.DataFrame]:
         """The metrics by (task, method, set, k), with rows by trial and draw: cached, since lookups are very frequent."""
-        rows = self.per_trial.set_index(["trial", "seed"]).sort_index()
+        rows = self.per_trial.set_index(["trial", "draw"]).sort_index()
         return dict(iter(rows.groupby(["task", "method", "set", "k"], sort=False)[self.metrics]))
 
     def draws(self, condition: Condition, metric: str, task: str | None = None) -> pd.DataFrame:
@@ -113,7 +116,7 @@ class AblationCurve(Drawn):
             raise ValueError(f"nothing was measured for {condition} on {task!r}: see curve.frame")
         key = task, condition, metric
         if key not in self._draws:
-            self._draws[key] = rows[metric].unstack("seed")
+            self._draws[key] = rows[metric].unstack("draw")
         return self._draws[key]
 
     @cached_property
@@ -184,7 +187,7 @@ class AblationCurve(Drawn):
         """One row per task, condition and metric.
 
         value, with its 95 % interval (low, high) over trials and the draws of a random control; drop, the paired difference
-        to no ablation, with its interval; seed_min and seed_max, the range of the draws' means; trials, and effective_trials
+        to no ablation, with its interval; draw_min and draw_max, the range of the draws' means; trials, and effective_trials
         where trials share groups. Intervals need five trials, and five draws of a random control: `stats` says which they are.
         That of a value stays in the metric's range: a log-probability's ends at 0.
         """
@@ -208,8 +211,8 @@ class AblationCurve(Drawn):
         return {
             **dict(zip(("value", "low", "high"), value, strict=True)),
             **dict(zip(("drop", "drop_low", "drop_high"), drop, strict=True)),
-            "seed_min": float(by_draw.min()),
-            "seed_max": float(by_draw.max()),
+            "draw_min": float(by_draw.min()),
+            "draw_max": float(by_draw.max()),
             "trials": len(draws),
             "effective_trials": effective_n(draws.mean(axis=1).to_numpy(), groups),
         }
@@ -285,8 +288,8 @@ class AblationCurve(Drawn):
         for name in ("per_trial.parquet", "curve.json"):
             if not (folder / name).exists():
                 raise FileNotFoundError(f"{folder / name} is missing: {folder} contains no finished ablation curve")
-        table, meta = read_table(folder / "per_trial.parquet"), read_json(folder / "curve.json", loose=True)
-        absent = [name for name in ("method", "set", "k", "seed", "heads", "task", "trial") if name not in table]
+        table, meta = with_draws(read_table(folder / "per_trial.parquet")), read_json(folder / "curve.json", loose=True)
+        absent = [name for name in ("method", "set", "k", "draw", "heads", "task", "trial") if name not in table]
         if absent or not isinstance(meta, dict):
             lacks = f"no column {absent[0]!r}" if absent else "no object in curve.json"
             raise ValueError(
@@ -311,5 +314,5 @@ def check_table(file: Path, table: pd.DataFrame, remedy: str = "save it again") 
     A metric may be missing: not all trials have choices, and random heads need not run on all of them.
     """
     measured = [name for name in METRICS if name in table]
-    key = ("method", "set", "k", "seed", "task", "trial")
-    check_columns(file, table, ("method", "set", "heads", "task", "trial"), ("k", "seed"), (), measured, key, remedy)
+    key = ("method", "set", "k", "draw", "task", "trial")
+    check_columns(file, table, ("method", "set", "heads", "task", "trial"), ("k", "draw"), (), measured, key, remedy)

@@ -277,7 +277,7 @@ def _rows(
     """A row per pair and set; a pair of which any run failed has none."""
     failed = {key[0] for key, result in results.items() if not result.keep}
     return [
-        {"method": one.condition.method, "set": one.condition.set, "k": len(one.heads), "seed": one.draw}
+        {"method": one.condition.method, "set": one.condition.set, "k": len(one.heads), "draw": one.draw}
         | {"heads": ",".join(map(str, one.heads)), "trial": pair.id}
         | labels(pair)
         | {"value": float(results[_Run(pair, _sorted(one)).key].arrays["value"])}

@@ -40,7 +40,7 @@ Scale = Literal["linear", "log"]
 class FaithfulnessCurve(Drawn):
     """The result of `faithfulness`.
 
-    `per_trial`: a row per pair and set of kept heads: method, set, k, seed (the draw), heads, trial, groups, value (the metric).
+    `per_trial`: a row per pair and set of kept heads: method, set, k, draw, heads, trial, groups, value (the metric).
     `rankings`: the scores by method. `metric`, `mlps`: as given. `shape`: layers and heads of each; `d_model`: of the model.
     `shares`: pairs of a share of all heads and a number of them. `meta`: settings.
 
@@ -85,7 +85,7 @@ class FaithfulnessCurve(Drawn):
     @cached_property
     def _by_condition(self) -> dict[Any, pd.DataFrame]:
         by = self.per_trial.groupby(["method", "set", "k"], sort=False)
-        return {key: rows.pivot(index="trial", columns="seed", values="value") for key, rows in by}
+        return {key: rows.pivot(index="trial", columns="draw", values="value") for key, rows in by}
 
     @cached_property
     def _empty(self) -> pd.Series:

@@ -121,7 +121,7 @@ class Grid:
         check_independent(rankings, self.ablation.reference, made_on(trials))
 
     def run(self, sets: Sequence[HeadSet], start: int = 0, end: int | None = None) -> pd.DataFrame:
-        """One row per set and trial: method, set, k, seed (the draw), heads, task, trial, group, answer, text, and the metrics.
+        """One row per set and trial: method, set, k, draw, heads, task, trial, group, answer, text, and the metrics.
 
         Conditions with the same heads share their runs. Of each task, the trials from `start` to `end` are run. A trial that
         fails is omitted, with a warning.
@@ -211,7 +211,7 @@ class Grid:
             if result.keep:
                 found.setdefault(unit.heads, []).append((unit, result))
         rows = [
-            {"method": one.condition.method, "set": one.condition.set, "k": one.condition.k, "seed": one.draw}
+            {"method": one.condition.method, "set": one.condition.set, "k": one.condition.k, "draw": one.draw}
             | {"heads": ",".join(map(str, one.heads)), "task": unit.task, "trial": unit.trial.id}
             | labels(unit.trial)
             | {"answer": unit.trial.answer, "text": str(result.record["text"])}

@@ -200,7 +200,7 @@ def _move(chosen: Bool[Tensor, "set head"], first: int, aim: list[int], shape: H
 
 def _rows(trial: EncodedTrial, sets: Sequence[HeadSet], values: Float[Tensor, "set 2"]) -> list[dict[str, Any]]:
     return [
-        {"method": one.condition.method, "set": one.condition.set, "k": one.condition.k, "seed": one.draw}
+        {"method": one.condition.method, "set": one.condition.set, "k": one.condition.k, "draw": one.draw}
         | {"heads": ",".join(map(str, one.heads)), "task": MAIN_TASK, "trial": trial.id}
         | labels(trial)
         | {"answer": trial.answer, "text": "", "logprob": logprob, "greedy_match": right}

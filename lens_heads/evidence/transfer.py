@@ -158,7 +158,7 @@ def _complete(
     table: pd.DataFrame, tasks: Mapping[str, Sequence[EncodedTrial]], conditions: int
 ) -> tuple[pd.DataFrame, dict[str, list[str]]]:
     """One row per item and cell, without the items that any cell lacks; and those items by task."""
-    columns = {"method": "source", "task": "target", "k": "k", "seed": "draw", "trial": "item"}
+    columns = {"method": "source", "task": "target", "k": "k", "draw": "draw", "trial": "item"}
     kept = [*columns.values(), *COLUMNS, *(name for name in METRICS if name in table.columns)]
     found = table.rename(columns=columns)[kept]
     cells = found.groupby(["target", "item"])["k"].transform("size")

@@ -210,7 +210,7 @@ def _check_sides(match: HeadMatch, models: tuple[Model, Model], tasks_a: Tasks, 
 
 def _drops(table: pd.DataFrame) -> pd.DataFrame:
     """A grid's table as drops: every row joined with the same trial without ablation, if both succeeded."""
-    columns = {"method": "group", "seed": "draw", "logprob": "ablated"} | {name: of for of, name in _OF_TRIALS.items()}
+    columns = {"method": "group", "logprob": "ablated"} | {name: of for of, name in _OF_TRIALS.items()}
     wide = table.rename(columns=columns)[["group", "task", "set", "draw", "heads", "trial", *_OF_TRIALS, "ablated"]]
     clean = wide[wide["set"] == "none"].set_index(["task", "trial"])["ablated"].rename("clean")
     found = wide[wide["set"] != "none"].join(clean, on=["task", "trial"]).dropna()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lens_heads.heads.head import Head
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_NEEDLE = "no_needle"
 BARE = ", without needles"
@@ -84,3 +88,8 @@ def head_set(condition: Condition, heads: Sequence[Head], draw: int = 0, trials:
 
 
 NO_ABLATION = HeadSet(Condition.none(), ())
+
+
+def with_draws(table: pd.DataFrame) -> pd.DataFrame:
+    """A table per trial and condition, whose column of draws is called "seed" in older files."""
+    return table.rename(columns={"seed": "draw"}) if "draw" not in table and {"set", "seed"} <= {*table} else table

@@ -75,7 +75,7 @@ def ablation_curves(
 def _line(curve: CurveLike, method: str, shown: Style, set_: str, rows: Any, shift: float) -> list[go.Scatter]:
     """One condition along k: the line with its intervals, above the band of the draws if there were several."""
     table = curve.per_trial
-    draws = int(table.loc[(table["method"] == method) & (table["set"] == set_), "seed"].nunique())
+    draws = int(table.loc[(table["method"] == method) & (table["set"] == set_), "draw"].nunique())
     name = {
         "top": f"top k by {shown.label}",
         "bottom": f"bottom k by {shown.label}",
@@ -99,7 +99,7 @@ def _line(curve: CurveLike, method: str, shown: Style, set_: str, rows: Any, shi
     if draws < 2:
         return [line]
     style: dict[str, Any] = {"fillcolor": color, "opacity": 0.18, "name": f"range of draws, {name}"}
-    return [band(x, rows["seed_min"], rows["seed_max"], legendgroup=group, **style), line]
+    return [band(x, rows["draw_min"], rows["draw_max"], legendgroup=group, **style), line]
 
 
 def _baseline(row: Any, start: float, end: float, name: str = "no ablation") -> go.Scatter:

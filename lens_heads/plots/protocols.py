@@ -45,8 +45,8 @@ class ScoresLike(Protocol):
 
 
 CurveLike = Any
-"""An ablation study: `frame` (a row per condition and metric: task, method, set, k, metric, value, low, high, seed_min,
-seed_max), `per_trial` (method, set, seed), `metrics`, `rankings` (methods, the lead first) and `main_task`."""
+"""An ablation study: `frame` (a row per condition and metric: task, method, set, k, metric, value, low, high, draw_min,
+draw_max), `per_trial` (method, set, draw), `metrics`, `rankings` (methods, the lead first) and `main_task`."""
 
 TransferLike = Any
 """A transfer matrix: `ks`, `targets`, `draws`, `metric`, `cells.base` (mean metric per target without ablation), `drop(relative)`

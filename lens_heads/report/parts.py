@@ -127,7 +127,7 @@ class Texts:
         """
         task = task or curve.main_task
         table = curve.per_trial[curve.per_trial["task"] == task].set_index("trial")
-        before, after = table[table["set"] == "none"], table[table["seed"] == draw]
+        before, after = table[table["set"] == "none"], table[table["draw"] == draw]
         for column in ("method", "set", "k"):
             after = after[after[column] == getattr(condition, column)]
         if metric not in table.columns or after.empty:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import lens_heads as lh
+from lens_heads.heads.conditions import with_draws
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.studies.ranking_methods.cell import stored_meta
 from tests.attack.held import refused
@@ -35,7 +36,7 @@ def test_a_sound_bench_is_read_whole(cell: Path) -> None:
     pd.testing.assert_frame_equal(found.about, pd.DataFrame(text["about"]))
     for name in ("curve", "other", "kept"):
         one = getattr(found, name)
-        pd.testing.assert_frame_equal(one.per_trial, read_table(SOUND / f"{name}.parquet"))
+        pd.testing.assert_frame_equal(one.per_trial, with_draws(read_table(SOUND / f"{name}.parquet")))
         assert stored_meta(one) == text["meta"][name]
 
 
@@ -162,9 +163,9 @@ TABLES: list[tuple[str, str, Callable[[pd.DataFrame], pd.DataFrame], str]] = [
     ("no method", "curve", lambda table: table.drop(columns="method"), "no column 'method'"),
     ("k of texts", "curve", lambda table: table.assign(k="1"), "k in row 0 is '1': expected a whole number from 0 on"),
     ("k negative", "kept", at_row("k", -1), "k in row 7 is -1"),
-    ("seed half", "curve", at_row("seed", 0.5), "expected a whole number from 0 on"),
+    ("draw half", "curve", at_row("draw", 0.5), "expected a whole number from 0 on"),
     ("a trial without an id", "kept", at_row("trial", None), "trial in row 7 is"),
-    ("a row twice", "curve", first_twice, "is there twice (method none, set none, k 0, seed 0"),
+    ("a row twice", "curve", first_twice, "is there twice (method none, set none, k 0, draw 0"),
     ("a kept row twice", "kept", first_twice, "is there twice"),
     ("no rows", "curve", lambda table: table.iloc[:0], "task is 'none'"),
     ("a method's rows gone", "kept", lambda table: table[table["method"] != "dla"], "no row of dla top k="),
@@ -176,7 +177,7 @@ def test_a_damaged_table_of_a_cell(
     cell: Path, name: str, change: Callable[[pd.DataFrame], pd.DataFrame], says: str
 ) -> None:
     file = cell / f"{name}.parquet"
-    write_table(file, change(read_table(file)))
+    write_table(file, change(with_draws(read_table(file))))
     error = refused(lambda: lh.Bench.load(cell.parents[1]), says)
     assert str(file) in error
     assert "again" in error

@@ -14,7 +14,7 @@ from lens_heads.runs.result_folders import read_tables, write_tables
 from lens_heads.runs.tables import read_table, write_table
 from tests.attack.held import refused
 
-TABLE = pd.DataFrame({"method": ["a", "b", "c"] * 4, "set": "top", "k": range(12), "seed": 0, "heads": "", "task": "t"})
+TABLE = pd.DataFrame({"method": ["a", "b", "c"] * 4, "set": "top", "k": range(12), "draw": 0, "heads": "", "task": "t"})
 TABLE = TABLE.assign(trial=[f"trial {i}" for i in range(12)], logprob=[0.5 * i for i in range(12)])
 
 

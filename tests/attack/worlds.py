@@ -230,7 +230,7 @@ def streaming(world: World, **options: Any) -> Found:
     }
     table = lh.streaming(world.model, world.trials, {"mine": world.ranking}, progress=False, **given).per_trial
     table = table if world.controls else table[table["ranking"] != "random"]
-    return of_frame(table.rename(columns={"ranking": "method", "share": "set", "draw": "seed"}).assign(k=0))
+    return of_frame(table.rename(columns={"ranking": "method", "share": "set"}).assign(k=0))
 
 
 def swept(function: Callable[..., HeadScores], *more: Any, **usual: Any) -> Callable[..., Found]:
@@ -370,7 +370,7 @@ def of_frame(found: pd.DataFrame) -> Found:
     known = [name for name in ("logprob", "value", "choice_logprob", "correct", "bytes") if name in found]
     rows: dict[str, Row] = {}
     for one in found.to_dict("records"):
-        condition = f"{one['method']} {one['set']} {one['k']} {one['seed']}"
+        condition = f"{one['method']} {one['set']} {one['k']} {one['draw']}"
         numbers = {f"{name}: {condition}": torch.tensor(float(one[name])) for name in known}
         rows.setdefault(str(one["trial"]), {}).update(numbers)
     return Found(rows)

@@ -66,7 +66,7 @@ def parse(names: str) -> set[Head]:
 def sets(curve: AblationCurve) -> dict[tuple[str, str, int, int], set[Head]]:
     """The heads of each condition, by method, set, k and seed."""
     t = curve.per_trial
-    return {(row["method"], row["set"], row["k"], row["seed"]): parse(row["heads"]) for row in t.to_dict("records")}
+    return {(row["method"], row["set"], row["k"], row["draw"]): parse(row["heads"]) for row in t.to_dict("records")}
 
 
 def curve_of(model: Any, rankings: Any = None, **options: Any) -> AblationCurve:
@@ -129,7 +129,7 @@ def test_every_number_is_evaluate_under_ablate(gqa: Any, kind: str, batch_size: 
         **options,
     )
     assert curve.metrics == list(METRICS[: -len(CHOICE_METRICS)])
-    groups = curve.per_trial.groupby(["method", "set", "k", "seed", "task"])
+    groups = curve.per_trial.groupby(["method", "set", "k", "draw", "task"])
     assert len(groups) == 2 * (1 + 2 * (2 + 1 + 2 + 2))  # Tasks times (none + ks times (tops, bottom, two draws each)).
     for (_, _, k, _, task), rows in groups:
         heads = parse(rows["heads"].iloc[0])
@@ -223,7 +223,7 @@ def test_random_heads_run_on_the_first_trials_only(gqa: Any) -> None:
     together = ablation_curve(
         gqa, asked, LEAD, ks=(1,), kind="zero", controls=replace(settings, trials=None), generate=False, progress=False
     )
-    both = together.per_trial.merge(table, on=["method", "set", "k", "seed", "trial"], suffixes=("", "_few"))
+    both = together.per_trial.merge(table, on=["method", "set", "k", "draw", "trial"], suffixes=("", "_few"))
     assert len(both) == len(table)
     np.testing.assert_allclose(both["logprob"], both["logprob_few"], atol=1e-5)
 
@@ -492,7 +492,7 @@ def test_what_is_refused_is_refused_before_anything_is_run(
 def observed(rows: dict[tuple[str, str, int, int, str], dict[str, float]], metric: str = "contains") -> AblationCurve:
     """A curve with these values per (method, set, k, seed, task) and trial."""
     observations = [
-        curves.row(Condition(method, set_, k), task, trial, {metric: value}, seed=seed)
+        curves.row(Condition(method, set_, k), task, trial, {metric: value}, draw=seed)
         for (method, set_, k, seed, task), values in rows.items()
         for trial, value in values.items()
     ]
@@ -572,7 +572,7 @@ def test_draws_of_a_random_control_are_crossed_with_trials() -> None:
     found = row(curve.frame, task="retrieval", set="random")
     draws = torch.stack([made["any", "random", 1, seed, "retrieval"] for seed in range(SETS)])
     assert (found["value"], found["low"], found["high"]) == pytest.approx(tuple(crossed_interval(draws)))
-    assert (found["seed_min"], found["seed_max"]) == pytest.approx(
+    assert (found["draw_min"], found["draw_max"]) == pytest.approx(
         (draws.mean(1).min().item(), draws.mean(1).max().item())
     )
     assert found["trials"] == 8

@@ -113,7 +113,7 @@ def additive(values: list[float], shares: list[tuple[float, int]]) -> Faithfulne
     for (_, k), value in zip(shares, values, strict=True):
         where = ("none", "none") if k == 0 else (ALL, "given") if k == 10 else ("m", "top")
         rows += [
-            {"method": where[0], "set": where[1], "k": k, "seed": 0, "heads": "", "trial": f"t{i}", "value": value - i}
+            {"method": where[0], "set": where[1], "k": k, "draw": 0, "heads": "", "trial": f"t{i}", "value": value - i}
             for i in range(6)
         ]
     scores = lh.HeadScores.from_trials("m", torch.arange(10.0).reshape(1, 2, 5), ["a"])

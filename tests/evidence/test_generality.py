@@ -80,9 +80,9 @@ def test_every_cell_is_the_metric_without_less_the_metric_with(found: Generality
 def test_random_heads_are_any_and_beyond_random_is_against_them(found: Generality) -> None:
     drawn = found.curve.per_trial[found.curve.per_trial["set"] == "random"]
     sets = {tuple(Head.parse(name) for name in heads.split(",")) for heads in drawn["heads"].unique()}
-    assert len(drawn["seed"].unique()) == 3
+    assert len(drawn["draw"].unique()) == 3
     assert all(len({*heads}) == 2 for heads in sets)
-    by_seed = drawn.groupby("seed")["heads"].first()
+    by_seed = drawn.groupby("draw")["heads"].first()
     draws = [[Head.parse(name) for name in heads.split(",")] for heads in by_seed]
     for row in found.frame.to_dict("records"):
         task = str(row["task"])

@@ -145,7 +145,7 @@ def test_a_set_that_random_ones_match_does_not_break() -> None:
     """As costly as the lead, and so certain: the rank among random sets still says no."""
     curve = made(np.random.default_rng(3), 60, lost=3.5)
     table = curve.per_trial.copy()
-    unusual = (table["set"] == "random") & (table["seed"] < 3)
+    unusual = (table["set"] == "random") & (table["draw"] < 3)
     table.loc[unusual, "logprob"] -= 5
     found = breaks(AblationCurve(table, {}), "lead")
     assert found.word == UNTOLD
@@ -270,7 +270,7 @@ def test_precision_stops_on_width_and_keeps_what_was_run() -> None:
         found = lh.ablation_curve(model, trials, {"lead": ranking}, precision=precision, **options)
         assert found.meta["trials"] == expected
         assert set(found.per_trial["trial"]) == {trial.id for trial in trials[:expected]}
-        both = whole.per_trial.merge(found.per_trial, on=["method", "set", "k", "seed", "trial"], suffixes=("", "_2"))
+        both = whole.per_trial.merge(found.per_trial, on=["method", "set", "k", "draw", "trial"], suffixes=("", "_2"))
         assert len(both) == len(found.per_trial)
         np.testing.assert_allclose(both["logprob"], both["logprob_2"], atol=1e-4)
     assert width > 0

@@ -20,7 +20,7 @@ def make(values: list[list[float]], method: str = "locos", trials: int = 6) -> H
 
 def observed(condition: tuple[str, str, int, int], task: str, trial: int, metrics: dict[str, float]) -> dict[str, Any]:
     """A row of `AblationCurve.per_trial`; the condition is (method, set, k, seed)."""
-    given = dict(zip(("method", "set", "k", "seed"), condition, strict=True))
+    given = dict(zip(("method", "set", "k", "draw"), condition, strict=True))
     return {**given, "heads": "", "task": task, "trial": f"t{trial}", "answer": "x", "text": "x", **metrics}
 
 

@@ -60,7 +60,7 @@ def test_the_baseline_is_level_and_has_one_interval_at_k_0(curve: AblationCurve)
 def test_the_band_of_a_random_control_is_the_range_of_its_draws(curve: AblationCurve) -> None:
     figure = plots.ablation_curves(curve, "contains")
     band = trace(figure, "range of draws, random k (2 draws)")
-    np.testing.assert_allclose(band.y, [0.9, 0.8, 0.4, 0.7])  # Out along seed_max, back along seed_min.
+    np.testing.assert_allclose(band.y, [0.9, 0.8, 0.4, 0.7])  # Out along draw_max, back along draw_min.
     np.testing.assert_array_equal(band.x[:2], trace(figure, "random k (2 draws)").x)
     assert band.legendgroup == trace(figure, "random k (2 draws)").legendgroup
     assert [t.name for t in figure.data if str(t.name).startswith("range")] == [band.name], "one draw has no range"

@@ -341,7 +341,7 @@ def study() -> AblationCurve:
     ):
         for task in ("retrieval", "parametric"):
             for i, value in enumerate(right):
-                told = {"seed": draw, "answer": f"gold{i}", "text": f"{task} {condition.set}{draw} {i}"}
+                told = {"draw": draw, "answer": f"gold{i}", "text": f"{task} {condition.set}{draw} {i}"}
                 rows.append(curves.row(condition, task, f"t{i}", {"contains": float(value)}, heads="L1H2", **told))
     return curves.curve_of(rows)
 

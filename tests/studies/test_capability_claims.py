@@ -39,7 +39,7 @@ PLAN = Preset(
 def rows(source: str, set_: str, task: str, values: Sequence[float], draws: int = 1) -> list[dict[str, Any]]:
     row = {"method": source, "set": set_, "k": 0 if set_ == "none" else K, "task": task, "heads": "L0H0"}
     return [
-        {**row, "seed": draw, "trial": f"t{i}", "logprob": v, "greedy_match": v}
+        {**row, "draw": draw, "trial": f"t{i}", "logprob": v, "greedy_match": v}
         for draw in range(draws)
         for i, v in enumerate(values)
     ]

@@ -33,7 +33,7 @@ def curve_of(values: Values, metric: str = "logprob") -> AblationCurve:
         alone = Condition.given(method, 1) if method.startswith("L") else Condition.top(method, 2)
         row = {**asdict(Condition.none() if method == "none" else alone), "task": task}
         for draw, trials in enumerate(table):
-            rows += [{**row, "seed": draw, "trial": f"t{i:02}", metric: float(v)} for i, v in enumerate(trials)]
+            rows += [{**row, "draw": draw, "trial": f"t{i:02}", metric: float(v)} for i, v in enumerate(trials)]
     return AblationCurve(pd.DataFrame(rows), {})
 
 

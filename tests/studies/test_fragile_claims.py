@@ -194,7 +194,7 @@ def lead_at_random(seed: int, tasks: tuple[str, ...] = TASKS[:2]) -> tuple[Any, 
             rows.append({**about, "source": NONE, "k": 0, "logprob": 0.0})
             for name, each in cost.items():
                 condition = {"none": ("none", "none", 0), "lead": (ALL, "top", 4)}.get(name, ("any", "random", 4))
-                about_draw = {"task": ALL, "trial": item, "seed": name if isinstance(name, int) else 0, "heads": ""}
+                about_draw = {"task": ALL, "trial": item, "draw": name if isinstance(name, int) else 0, "heads": ""}
                 drawn.append(
                     {**about_draw, **dict(zip(("method", "set", "k"), condition, strict=True)), "logprob": -each}
                 )

@@ -20,7 +20,7 @@ import torch
 
 from lens_heads.evidence.curve_results import AblationCurve, check_table
 from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve, trapezoid_weights
-from lens_heads.heads.conditions import Condition
+from lens_heads.heads.conditions import Condition, with_draws
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.fields import Fields, check_columns
 from lens_heads.runs.files import write_atomic
@@ -114,7 +114,7 @@ def _numbers(meta: Fields, name: str) -> list[int]:
 
 def _curve(folder: Path, meta: Fields, name: str, metric: str) -> AblationCurve:
     file = folder / f"{name}.parquet"
-    table = read_table(file)
+    table = with_draws(read_table(file))
     check_columns(file, table, numbers=[metric], remedy=REMEDY)
     check_table(file, table, REMEDY)
     return AblationCurve(table, meta.found)
@@ -142,9 +142,9 @@ def _kept(folder: Path, meta: Fields) -> FaithfulnessCurve:
         one[0] >= after[0] or one[1] > after[1] for one, after in pairwise(shares)
     ):
         raise meta.wrong("shares", shares, wanted)
-    table = read_table(file)
-    texts, key = ("method", "set", "heads", "trial"), ("method", "set", "k", "seed", "trial")
-    check_columns(file, table, texts, ("k", "seed"), ["value"], key=key, remedy=REMEDY)
+    table = with_draws(read_table(file))
+    texts, key = ("method", "set", "heads", "trial"), ("method", "set", "k", "draw", "trial")
+    check_columns(file, table, texts, ("k", "draw"), ["value"], key=key, remedy=REMEDY)
     layers, heads = sizes
     metric, mlps, d_model = (meta.found.get(name) for name in ("metric", "mlps", "d_model"))
     settings = {name: value for name, value in meta.found.items() if name not in KEPT}
