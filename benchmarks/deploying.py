@@ -85,9 +85,11 @@ def decoded(model: Any, ranked: dict[str, HeadScores], length: int, n: int) -> l
     plainly = lh.evaluate(model, trials, **how)
     runs = {"plain": plainly, "reinforce": lh.reinforce(model, trials, **how)}
     for name in ("locos_exact", "copy", "attribute_ablation"):
-        runs[f"contrast, {name}"] = lh.contrast(model, trials, ranked[name].top(k), cap=1.0, **how)
+        runs[f"contrast, {name}"] = lh.contrast(model, trials, ranked[name].top(k), cap=1.0, **how, kind="zero")
     for draw in range(3):
-        runs[f"contrast, random {draw}"] = lh.contrast(model, trials, shuffled(everyone, draw)[:k], cap=1.0, **how)
+        runs[f"contrast, random {draw}"] = lh.contrast(
+            model, trials, shuffled(everyone, draw)[:k], cap=1.0, **how, kind="zero"
+        )
     rows = []
     for name, found in runs.items():
         gain = found.metrics["logprob"] - plainly.metrics["logprob"]

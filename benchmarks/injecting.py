@@ -57,7 +57,9 @@ def measured(model: Any, relation: str) -> dict[str, Any]:
         return encode_all(trials, model.tokenizer, shape.n_ctx)
 
     vectors = lh.task_vectors(model, made("select", 10))
-    effects = lh.average_indirect_effect(model, made("select", 10, "shuffled"), vectors=vectors, progress=False)
+    effects = lh.average_indirect_effect(
+        model, made("select", 10, "shuffled"), vectors=vectors, progress=False, metric="first_token_prob"
+    )
     injected = lh.ranking.soft_injection(model, made("select", 0), vectors, progress=False)
     test, everyone = made("test", 0), every_head(shape.n_layers, shape.n_heads)
     plainly = lh.HeadVectors(vectors.z)

@@ -162,7 +162,9 @@ def attribution(name: str, pairs: int) -> dict[str, Any]:
     clear = exact.values.abs() > noise
     found: dict[str, Any] = {"pairs": pairs, "heads_above_noise": int(clear.sum()), "exact_seconds": seconds}
     for label, steps in (("attribution", 1), ("eap_ig, 5 steps", 5)):
-        guess, seconds = timed(partial(lh.attribution_patch, model, trials, ig_steps=steps, progress=False))
+        guess, seconds = timed(
+            partial(lh.attribution_patch, model, trials, positions="all", ig_steps=steps, progress=False)
+        )
         rho = {
             "all_heads": float(spearmanr(guess.values.flatten(), exact.values.flatten()).statistic),
             "above_noise": float(spearmanr(guess.values[clear], exact.values[clear]).statistic),

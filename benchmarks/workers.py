@@ -30,7 +30,9 @@ def calls(model: Any, trials: int) -> dict[str, Callable[[Path], Any]]:
     options: dict[str, Any] = {"teacher_forced": True, "progress": False}
     return {
         "scores": lambda out: lh.score_heads(model, long, out=out / "scores", **options),
-        "masks": lambda out: lh.localize_heads(model, short, n_masks=4 * trials, out=out / "masks", progress=False),
+        "masks": lambda out: lh.localize_heads(
+            model, short, n_masks=4 * trials, out=out / "masks", progress=False, kind="zero"
+        ),
     }
 
 

@@ -134,8 +134,8 @@ HALF: dict[str, Any] = {
         model, trials(6), ["locos", "dla", "attention_mass"], teacher_forced=True, **Q
     ),
     "patching": lambda model: {"patching": lh.patch_heads(model, trials(6), **Q)},
-    "attribution": lambda model: {"attribution": lh.attribution_patch(model, trials(6), **Q)},
-    "knockout": lambda model: {"knockout": lh.knockout_heads(model, [TEXT, "a dog lay"], **Q)},
+    "attribution": lambda model: {"attribution": lh.attribution_patch(model, trials(6), **Q, positions="all")},
+    "knockout": lambda model: {"knockout": lh.knockout_heads(model, [TEXT, "a dog lay"], **Q, kind="uniform")},
 }
 
 

@@ -214,6 +214,28 @@ def hidden(value: Any) -> list[str]:
     ]
 
 
+DEFAULTS = {"kind": {"mean"}, "positions": {"answer"}, "metric": {"answer_logprob", "logprob"}}
+"""The one default of a concept; functions for which it would not do have none. Metrics are of pairs, or of trials."""
+OTHERWISE = {("lh.compare.rank_correlation", "kind"), ("lh.answering.answerable", "metric")}
+"""Which correlation, and what counts as right: other concepts."""
+
+
+def test_a_concept_has_one_default() -> None:
+    given = {
+        (name, concept): inspect.signature(public()[name]).parameters[concept].default
+        for name in functions()
+        for concept in DEFAULTS
+        if concept in inspect.signature(public()[name]).parameters
+    }
+    wrong = [
+        (where, found)
+        for where, found in given.items()
+        if found not in (inspect.Parameter.empty, None, *DEFAULTS[where[1]]) and where not in OTHERWISE
+    ]
+    assert len(given) > 40
+    assert not wrong
+
+
 def test_options_are_in_plain_sight() -> None:
     assert {name for name in functions() if hidden(public()[name])} == set(OPEN)
     assert hidden(typed(lambda **how: None)) == ["how"]

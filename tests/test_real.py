@@ -190,7 +190,7 @@ def test_patching_a_real_model_equals_one_run_with_hooks_per_head(name: str, rea
     encoded = trial.encode(real.tokenizer)
     positions = "all" if name == "gemma-3-270m" else "answer"  # Of 270 heads, all rows take long.
     found = lh.patch_heads(real, [encoded], positions=positions, progress=False)
-    estimate = lh.attribution_patch(real, [encoded], progress=False)
+    estimate = lh.attribution_patch(real, [encoded], progress=False, positions="all")
     (made,) = lh.trials.make_pairs([encoded], real.tokenizer, lh.head_geometry(real))
     pair = TokenPair.of(made)
     rows = slice(pair.answer[0] - 1, pair.answer[1] - 1)

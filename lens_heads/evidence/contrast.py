@@ -56,7 +56,7 @@ def contrast(
     *,
     alpha: float | None = None,
     cap: float | None = None,
-    kind: str | Ablation = "zero",
+    kind: str | Ablation,
     **options: Unpack[AblationRun],
 ) -> Evaluation:
     """Decode greedily from what the model says minus what it would say without some heads.
@@ -72,7 +72,7 @@ def contrast(
     as `evaluate` raises, and for a reference of another model, or computed on these trials.
 
     Example:
-        >>> lh.contrast(model, others[:2], heads, max_new_tokens=1).texts
+        >>> lh.contrast(model, others[:2], heads, max_new_tokens=1, kind="zero").texts
         ('A', 'B')
     """
     for name, value in (("alpha", alpha), ("cap", cap)):

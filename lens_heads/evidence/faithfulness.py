@@ -107,7 +107,7 @@ def faithfulness(
     metric: str | Measure = "answer_logprob",
     outside: Outside = "corrupt",
     mlps: MLPs = "free",
-    positions: Positions = "all",
+    positions: Positions,
     reference: MeanActivations | None = None,
     corruption: Corruption | None = None,
     controls: AnyControls = BESIDE,
@@ -126,7 +126,7 @@ def faithfulness(
             mean_activations(...)`), or zero.
         mlps: "free" computes every MLP from what reaches it, so f measures heads only and no kept head is not the corrupt run;
             "corrupt" gives every MLP its output in the corrupt run, also in m(all).
-        positions: "all", or "answer", the rows that produce the answer.
+        positions: "all", as in the benchmark, or "answer", the rows that produce the answer.
         controls: as in `ablation_curve`; () for none.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
@@ -136,7 +136,7 @@ def faithfulness(
     and runs with all heads and with none that do not differ.
 
     Example:
-        >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
+        >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=(), positions="all")
         >>> found.frame[found.frame["set"] == "top"]["value"].item() > 0.9
         True
     """

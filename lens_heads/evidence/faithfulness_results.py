@@ -45,7 +45,7 @@ class FaithfulnessCurve(Drawn):
     `shares`: pairs of a share of all heads and a number of them. `meta`: settings.
 
     Example:
-        >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
+        >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=(), positions="all")
         >>> list(found.rankings), found.frame[found.frame["set"] == "top"]["value"].round(1).tolist()
         (['locos'], [1.0])
     """

@@ -53,7 +53,7 @@ class Generality(Drawn):
 
     Example:
         >>> tasks = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
-        >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1))
+        >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1), kind="zero")
         >>> (found.frame.set_index("task")["damage"] > 1).to_dict()
         {'own': True, 'another': False}
     """
@@ -125,7 +125,7 @@ def generality(
     *,
     metric: str | Mapping[str, str] = "logprob",
     k: int = 5,
-    kind: str | Ablation = "zero",
+    kind: str | Ablation,
     controls: AnyControls = BESIDE,
     **options: Unpack[AblationRun],
 ) -> Generality:
@@ -147,7 +147,7 @@ def generality(
 
     Example:
         >>> tasks = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
-        >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1))
+        >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1), kind="zero")
         >>> (found.frame.set_index("task")["damage"] > 1).to_dict()
         {'own': True, 'another': False}
     """

@@ -73,7 +73,7 @@ def recovery(
     ranking: HeadScores | None = None,
     fair: bool = True,
     flipped: bool = True,
-    kind: str | Ablation = "zero",
+    kind: str | Ablation,
     **options: Unpack[AblationRun],
 ) -> Recovery:
     """Ablate heads at all positions, patch heads with their clean outputs, and measure how much of the answer returns.
@@ -96,7 +96,7 @@ def recovery(
 
     Example:
         >>> few = lh.Controls("random", draws=1)
-        >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1)
+        >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1, kind="zero")
         >>> patched = found.per_example[found.per_example["set"] == "patched"]
         >>> round(float(patched["recovery"].mean()), 2)
         1.0

@@ -28,7 +28,7 @@ class NothingFlipped(ValueError):  # noqa: N818 - a finding as well as an error
 
     Example:
         >>> try:
-        ...     lh.recovery(model, others[:2], planted.of("decoy"), heads, controls=(), max_new_tokens=1)
+        ...     lh.recovery(model, others[:2], planted.of("decoy"), heads, controls=(), max_new_tokens=1, kind="zero")
         ... except lh.evidence.NothingFlipped:
         ...     print("no decoy is needed")
         no decoy is needed
@@ -49,7 +49,7 @@ class Recovery(Drawn):
 
     Example:
         >>> few = lh.Controls("random", draws=1)
-        >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1)
+        >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1, kind="zero")
         >>> found.examples
         {'all': 2, 'used': 2, 'right_clean': 2, 'right_ablated': 0}
     """

@@ -48,9 +48,9 @@ def transfer_matrix(
     rankings: Mapping[str, Ranking],
     *,
     ks: Sequence[int] = (8, 16, 32, 48, 64, 96, 128),
-    kind: str | Ablation = "zero",
+    kind: str | Ablation,
     controls: AnyControls = BESIDE,
-    metric: str = "correct",
+    metric: str,
     generate: bool = True,
     **options: Unpack[AblationRun],
 ) -> TransferMatrix:
@@ -79,7 +79,7 @@ def transfer_matrix(
     Example:
         >>> tasks = {"first": others[:2], "second": planted.trials(2, seed=2)}
         >>> found = lh.evidence.transfer_matrix(
-        ...     model, tasks, {"first": scores}, ks=[2], metric="greedy_match", generate=False, controls=()
+        ...     model, tasks, {"first": scores}, ks=[2], kind="zero", metric="greedy_match", generate=False, controls=()
         ... )
         >>> found.per_item.groupby(["source", "target"])["greedy_match"].mean()
         source  target

@@ -59,7 +59,7 @@ class TransferMatrix(Drawn):
     Example:
         >>> tasks = {"first": others[:2], "second": planted.trials(2, seed=2)}
         >>> found = lh.evidence.transfer_matrix(
-        ...     model, tasks, {"first": scores}, ks=[2], metric="greedy_match", generate=False, controls=()
+        ...     model, tasks, {"first": scores}, ks=[2], kind="zero", metric="greedy_match", generate=False, controls=()
         ... )
         >>> found.statistic("fragility")
         target  first  second

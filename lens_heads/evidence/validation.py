@@ -58,7 +58,7 @@ class MatchValidation(Drawn):
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
         >>> few = lh.Controls("random_like", draws=1)
         >>> found = lh.evidence.validate_match(
-        ...     match, untrained, untrained, {"needles": others}, groups={"some": ["L0H0"]}, controls=few
+        ...     match, untrained, untrained, {"needles": others}, groups={"some": ["L0H0"]}, kind="zero", controls=few
         ... )
         >>> sorted(set(found.per_trial["set"]))
         ['a', 'matched', 'random']
@@ -142,7 +142,7 @@ def validate_match(
     *,
     groups: Mapping[str, HeadScores | AnyHeads],
     k: int = 10,
-    kind: str | tuple[Ablation, Ablation] = "zero",
+    kind: str | tuple[Ablation, Ablation],
     controls: AnyControls = BESIDE,
     **run: Unpack[RunOptions],
 ) -> MatchValidation:
@@ -166,7 +166,7 @@ def validate_match(
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
         >>> few = lh.Controls("random_like", draws=1)
         >>> found = lh.evidence.validate_match(
-        ...     match, untrained, untrained, {"needles": others}, groups={"some": ["L0H0"]}, controls=few
+        ...     match, untrained, untrained, {"needles": others}, groups={"some": ["L0H0"]}, kind="zero", controls=few
         ... )
         >>> drops = found.per_trial.groupby("set")["drop"].mean()
         >>> bool(abs(drops["a"] - drops["matched"]) < 1e-4)

@@ -48,7 +48,7 @@ class Influence(Drawn):
     `meta`: the settings.
 
     Example:
-        >>> found = lh.influence(model, ["ijk (a=A) lmn ?A"], heads)
+        >>> found = lh.influence(model, ["ijk (a=A) lmn ?A"], heads, kind="uniform")
         >>> found.tokens.columns.tolist()
         ['document', 'position', 'token', 'loss', 'loss_without', 'difference']
     """
@@ -94,7 +94,7 @@ def influence(
     texts: Iterable[AnyText] | AnyText,
     heads: AnyHeads,
     *,
-    kind: str | Ablation = "uniform",
+    kind: str | Ablation,
     **options: Unpack[AblationRun],
 ) -> Influence:
     """How much worse each document, and each of its tokens, is predicted without the heads.
@@ -110,7 +110,7 @@ def influence(
     `model`: in which the heads are.
 
     Example:
-        >>> found = lh.influence(model, ["ijk (a=A) lmn ?A"], heads)
+        >>> found = lh.influence(model, ["ijk (a=A) lmn ?A"], heads, kind="uniform")
         >>> found.tokens.sort_values("difference")["token"].iloc[-1]
         'A'
     """

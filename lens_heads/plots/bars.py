@@ -101,7 +101,7 @@ def recovery_bars(frame: pd.DataFrame, *, title: str | None = None) -> go.Figure
 
     Example:
         >>> few = lh.Controls("random", draws=1)
-        >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1)
+        >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1, kind="zero")
         >>> len(lh.plots.recovery_bars(found.frame).data)
         2
     """

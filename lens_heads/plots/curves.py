@@ -157,7 +157,7 @@ def faithfulness_curves(frame: Any, mlps: str, *, title: str | None = None) -> g
     `mlps`: as there, for the axis. `title`: of the figure.
 
     Example:
-        >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=())
+        >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=(), positions="all")
         >>> lh.plots.faithfulness_curves(found.frame, "free").data[0].name
         'LOCOS'
     """

@@ -34,7 +34,7 @@ def transfer_map(matrix: TransferLike, *, k: int, relative: bool = False, title:
         >>> tasks = {"first": others[:2], "second": planted.trials(2, seed=2)}
         >>> both, few = {"first": scores, "second": scores}, lh.Controls("random", draws=1)
         >>> found = lh.evidence.transfer_matrix(
-        ...     model, tasks, both, ks=[2], metric="greedy_match", generate=False, controls=few
+        ...     model, tasks, both, ks=[2], kind="zero", metric="greedy_match", generate=False, controls=few
         ... )
         >>> list(lh.plots.transfer_map(found, k=2).data[0].x)
         ['first<br>(1.00)', 'second<br>(1.00)']
@@ -62,7 +62,8 @@ def generality_map(found: GeneralityLike, *, column: str = "damage", title: str 
     `found`: of `generality`. `title`: of the figure.
 
     Example:
-        >>> found = lh.evidence.generality(model, {"own": others}, scores, k=2, controls=lh.Controls("random", draws=1))
+        >>> few = lh.Controls("random", draws=1)
+        >>> found = lh.evidence.generality(model, {"own": others}, scores, k=2, kind="zero", controls=few)
         >>> lh.plots.generality_map(found).data[0].x[0].split('<')[0]
         'own'
     """

@@ -40,6 +40,10 @@ def mine(view: Any) -> Any:
     return view
 
 
+def no_number(intact: Any, ablated: Any) -> Any:
+    return None
+
+
 LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("vectors of a list", lambda: lh.HeadVectors([[1]]), "z=[[1]]: must be a dense tensor"),  # type: ignore[arg-type]
     ("gates of a list", lambda: vectors(gates=[1]), "gates=[1]: must be a dense tensor"),
@@ -72,13 +76,13 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("a chunk of none", lambda: lh.look(M(), TRIALS[0], chunk=0), "chunk=0: must be a positive integer"),
     ("a chunk below zero", lambda: lh.look(M(), TRIALS[0], chunk=-1), "chunk=-1: must be a positive integer"),
     ("half a character", lambda: lh.why(M(), "\ud800a", "x", kind="zero"), "half of a character"),
-    ("half a character alone", lambda: lh.knockout_heads(M(), "a\udc00", **Q), "half of a character"),
+    ("half a character alone", lambda: lh.knockout_heads(M(), "a\udc00", kind="uniform", **Q), "half of a character"),
     ("no tokenizer", lambda: lh.prompt_trial(None, "a", "x"), "NoneType is no model with a tokenizer"),
     ("a window of true", lambda: lh.planted_model(window=True), "window=True: must be a positive integer, or None"),
     ("layers without end", lambda: lh.planted_model(layers=10**6), "layers=1000000: must be an integer from 1 to 128"),
     ("draws without end", lambda: lh.Controls("random", 10**9), "draws=1000000000: must be an integer"),
-    ("a measure of none", lambda: lh.knockout_heads(M(), TWO, measure=lambda a, b: None, **Q), "the measure gave None for L0H0"),  # type: ignore[arg-type,return-value]
-    ("no rankings", lambda: lh.faithfulness(M(), PAIRS, None, **Q), "rankings=None: must be a dictionary of HeadScores by name"),
+    ("a measure of none", lambda: lh.knockout_heads(M(), TWO, kind="zero", measure=no_number, **Q), "the measure gave None"),  # type: ignore[arg-type]
+    ("no rankings", lambda: lh.faithfulness(M(), PAIRS, None, positions="all", **Q), "rankings=None: must be a dictionary"),
     ("a component z", lambda: trace_circuit(M(), PAIRS, components=("z",), **Q), "components='z': use 'q', 'k', 'v'"),  # type: ignore[arg-type]
     ("a component without a name", lambda: trace_circuit(M(), PAIRS, components=("",), **Q), "components='': use"),  # type: ignore[arg-type]
     ("a checkpoint called head", lambda: compare.checkpoint_series({"a": scores(), "head": scores(1)}, k=2), "checkpoint 'head'"),
@@ -131,7 +135,7 @@ def test_numbers_beyond_floats_and_numpy_vectors() -> None:
     [
         lambda: lh.evaluate(M(), TWO, generate=False, **Q),
         lambda: lh.score_heads(M(), TWO, "locos", teacher_forced=True, **Q),
-        lambda: lh.attribution_patch(M(), PAIRS, **Q),
+        lambda: lh.attribution_patch(M(), PAIRS, positions="all", **Q),
         lambda: M()(TRIALS[0].tokens[None]),
     ],
 )
@@ -203,7 +207,9 @@ def test_a_plan_of_many_tokens_is_the_sum_over_its_chunks() -> None:
 def test_a_mean_of_another_shape_and_a_planted_truth_by_names() -> None:
     two = lh.MeanActivations(torch.zeros(2, 4, 8), torch.zeros(2, 4, 8), ("a",))
     refused(
-        lambda: lh.faithfulness(tiny("llama-gqa"), PAIRS, scores(), ks=2, outside="mean", reference=two, **Q),
+        lambda: lh.faithfulness(
+            tiny("llama-gqa"), PAIRS, scores(), ks=2, outside="mean", reference=two, **Q, positions="all"
+        ),
         "(2, 4, 8)",
     )
     assert means().z.shape == (3, 4, 8)

@@ -81,23 +81,19 @@ CALLS: dict[str, Callable[..., Any]] = {
     "evaluate": lambda m, **run: lh.evaluate(m, trials(0, 12), max_new_tokens=4, **run),
     "ablation_curve": lambda m, **run: lh.ablation_curve(m, {"a": trials(9)}, ranking(), ks=(1, 2), **HOW, **run),
     "transfer_matrix": lambda m, **run: lh.evidence.transfer_matrix(
-        m, {"a": trials(9)}, {"a": ranking()}, ks=(1, 2), metric="logprob", **HOW, **run
+        m, {"a": trials(9)}, {"a": ranking()}, ks=(1, 2), metric="logprob", **HOW, **run, kind="zero"
     ),
-    "generality": lambda m, **run: lh.evidence.generality(m, {"a": trials(9)}, {"a": ["L0H1"]}, batch_size=1, **run),
+    "generality": lambda m, **run: lh.evidence.generality(
+        m, {"a": trials(9)}, {"a": ["L0H1"]}, batch_size=1, **run, kind="zero"
+    ),
     "patch_heads": lambda m, **run: lh.patch_heads(m, pairs(), positions="all", **run),
     "path_patch": lambda m, **run: lh.path_patch(m, pairs(), ["L0H0", "L0H1"], ["L2H1"], **run),
-    "attribution_patch": lambda m, **run: lh.attribution_patch(m, pairs(), **run),
+    "attribution_patch": lambda m, **run: lh.attribution_patch(m, pairs(), **run, positions="all"),
     "recovery": lambda m, **run: lh.recovery(
-        m,
-        trials(9),
-        ["L0H1"],
-        ["L0H1"],
-        controls=lh.Controls(draws=2),
-        flipped=False,
-        **run,
+        m, trials(9), ["L0H1"], ["L0H1"], controls=lh.Controls(draws=2), flipped=False, **run, kind="zero"
     ),
     "localize_heads": lambda _, **run: lh.localize_heads(
-        model(), planted.trials(3, 20), n_masks=24, sparsity=0.25, batch_size=1, **run
+        model(), planted.trials(3, 20), n_masks=24, sparsity=0.25, batch_size=1, **run, kind="zero"
     ),
     "provenance": lambda m, **run: lh.inspection.provenance(m, trials(9, 40), ["L0H1"], teacher_forced=True, **run),
     "literalness": lambda m, **run: lh.inspection.literalness(m, trials(0, 12), teacher_forced=True, **run),
@@ -110,9 +106,10 @@ CALLS: dict[str, Callable[..., Any]] = {
         k=2,
         batch_size=1,
         **run,
+        kind="zero",
     ),
     "validate_match": lambda m, **run: lh.evidence.validate_match(
-        matched()[0], m, matched()[1], {"a": trials(9), "b": trials(40)}, groups={"g": ["L0H1"]}, **run
+        matched()[0], m, matched()[1], {"a": trials(9), "b": trials(40)}, groups={"g": ["L0H1"]}, **run, kind="zero"
     ),
 }
 

@@ -56,7 +56,7 @@ FUNCTIONS: dict[str, Function] = {
     "patch_heads": swept(lh.patch_heads, corruption=turned),
     "patch_heads, all": swept(lh.patch_heads, corruption=turned, positions="all"),
     "path_patch": worlds.path_patch,
-    "attribution_patch": swept(lh.attribution_patch, corruption=turned),
+    "attribution_patch": swept(lh.attribution_patch, positions="all", corruption=turned),
     "attribute_queries": swept(lh.ranking.attribute_queries, corruption=turned),
     "attribute_ablation": swept(lh.attribute_ablation, kind="mean", reference="means"),
     "gradient_importance": swept(lh.ranking.gradient_importance, normalise=False),
@@ -433,13 +433,13 @@ COMMANDS = {
     ),
     "localize": Command(
         ("localize", "--masks", "12", "--sparsity", "0.25", "-k", "1"),
-        lambda model, trials, _: worlds.of_scores(lh.localize_heads(model, trials, **SMALL, **Q)),
+        lambda model, trials, _: worlds.of_scores(lh.localize_heads(model, trials, **SMALL, **Q, kind="zero")),
         of_files("css"),
     ),
     "localize, kv_group": Command(
         ("localize", "--method", "one_shot", "--level", "kv_group", "-k", "1"),
         lambda model, trials, _: worlds.of_scores(
-            lh.localize_heads(model, trials, method="one_shot", level="kv_group", k=1, **Q)
+            lh.localize_heads(model, trials, method="one_shot", level="kv_group", k=1, **Q, kind="zero")
         ),
         of_files("one_shot"),
     ),

@@ -123,9 +123,9 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("evaluate -1", lambda: evaluate(max_new_tokens=-1), f"max_new_tokens=-1: {NON_NEGATIVE}"),
     ("evaluate 0", lambda: evaluate(max_new_tokens=0), "use generate=False"),
     ("evaluate text", lambda: evaluate(batch_size="4"), "batch_size='4'"),
-    ("ig_steps", lambda: attribution_patch(MODEL(), [], ig_steps=0), f"ig_steps=0: {POSITIVE}"),
-    ("ig_steps true", lambda: attribution_patch(MODEL(), [], ig_steps=True), "ig_steps=True"),
-    ("ig_steps text", lambda: attribution_patch(MODEL(), [], ig_steps="2"), "ig_steps='2'"),  # type: ignore[arg-type]
+    ("ig_steps", lambda: attribution_patch(MODEL(), [], ig_steps=0, positions="all"), f"ig_steps=0: {POSITIVE}"),
+    ("ig_steps true", lambda: attribution_patch(MODEL(), [], ig_steps=True, positions="all"), "ig_steps=True"),
+    ("ig_steps text", lambda: attribution_patch(MODEL(), [], ig_steps="2", positions="all"), "ig_steps='2'"),  # type: ignore[arg-type]
     ("heads_per_pass", lambda: patch_heads(MODEL(), [], heads_per_pass=0), f"heads_per_pass=0: {POSITIVE}"),
     ("heads_per_pass half", lambda: patch_heads(MODEL(), [], heads_per_pass=0.5), "heads_per_pass=0.5"),  # type: ignore[arg-type]
     ("means of 0", lambda: lh.mean_activations(MODEL(), TRIALS, n=0), f"n=0: {POSITIVE}"),

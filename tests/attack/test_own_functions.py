@@ -66,10 +66,10 @@ def test_a_metric_by_numpy(tmp_path: Path) -> None:
 def test_attribution_in_inference_mode() -> None:
     """Its gradients are its own business."""
     model = tiny("llama-gqa")
-    outside = lh.attribution_patch(model, TRIALS, progress=False)
+    outside = lh.attribution_patch(model, TRIALS, progress=False, positions="all")
     with torch.inference_mode():
-        inside = lh.attribution_patch(model, TRIALS, progress=False)
-        inside_more = lh.attribution_patch(model, TRIALS, ig_steps=2, progress=False)
+        inside = lh.attribution_patch(model, TRIALS, progress=False, positions="all")
+        inside_more = lh.attribution_patch(model, TRIALS, ig_steps=2, progress=False, positions="all")
     assert torch.equal(inside.per_trial, outside.per_trial)
     assert inside_more.per_trial.isfinite().all()
 
@@ -77,7 +77,10 @@ def test_attribution_in_inference_mode() -> None:
 @pytest.mark.parametrize("method", [lh.patch_heads, lh.attribution_patch])
 def test_another_default_dtype_changes_nothing(method: Any) -> None:
     def run() -> list[torch.Tensor]:
-        return [method(tiny("llama-gqa"), TRIALS, progress=False).per_trial, score("locos")["locos"].per_trial]
+        return [
+            method(tiny("llama-gqa"), TRIALS, positions="all", progress=False).per_trial,
+            score("locos")["locos"].per_trial,
+        ]
 
     before = run()
     torch.set_default_dtype(torch.float64)

@@ -226,7 +226,15 @@ def curve(found: HeadScores) -> Any:
 RUNS: dict[str, Callable[[HeadScores], Any]] = {
     "ablation_curve": curve,
     "recovery": lambda found: lh.recovery(
-        tiny("llama-gqa"), [random_trial(0)], "L0H0", "L0H0", controls=(), ranking=found, flipped=False, progress=False
+        tiny("llama-gqa"),
+        [random_trial(0)],
+        "L0H0",
+        "L0H0",
+        controls=(),
+        ranking=found,
+        flipped=False,
+        progress=False,
+        kind="zero",
     ),
     "match_heads": lambda found: lh.match_heads(
         *[tiny("llama-gqa")] * 2,
@@ -237,7 +245,7 @@ RUNS: dict[str, Callable[[HeadScores], Any]] = {
         progress=False,
     ),
     "generality": lambda found: generality(
-        tiny("llama-gqa"), {"t": [random_trial(0)]}, found, k=1, controls=(), progress=False
+        tiny("llama-gqa"), {"t": [random_trial(0)]}, found, k=1, controls=(), progress=False, kind="zero"
     ),
 }
 

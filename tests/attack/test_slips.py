@@ -68,7 +68,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("specificity of own trials", of_own_trials, "was made on 2 of the trials"),
     ("a metric of one argument", lambda: lh.patch_heads(M(), PAIRS, metric=lambda x: x[:, 0, 0], **Q), "take two arguments"),
     ("a model without weights", lambda: lh.score_heads(on_meta(), TWO, "locos", **FORCED), "on device 'meta', without"),
-    ("weights of inference", lambda: lh.attribution_patch(within_inference_mode(), PAIRS, **Q), "under torch.inference_mode"),
+    ("weights of inference", lambda: lh.evaluate(within_inference_mode(), TWO, **Q), "torch.inference_mode"),
     ("correlation 5", lambda: stats.difference(stats.wilson(0.5, 9), stats.wilson(0.5, 9), correlation=5), "correlation=5"),
     ("two levels", lambda: stats.difference(stats.wilson(0.5, 9), stats.wilson(0.5, 9, level=0.5)), "levels 0.95 and 0.5"),
     ("pairs of other lengths", lambda: stats.paired_share_interval(HITS, HITS[:3]), "5 and 3 right answers"),
@@ -148,11 +148,11 @@ TOLD: list[tuple[str, Callable[[], Any], str]] = [
         "the reference of the ablation was computed on 2 of the trials that are evaluated under it",
     ),
     ("patching pairs that are reversed", lambda: lh.patch_heads(M(), reversed_pairs(), **Q), "in the corrupt one, which has the"),
-    ("their gradients", lambda: lh.attribution_patch(M(), reversed_pairs(), **Q), "in the corrupt one, which has the answer"),
+    ("their gradients", lambda: lh.attribution_patch(M(), reversed_pairs(), positions="all", **Q), "in the corrupt one, which"),
     ("their paths", lambda: lh.path_patch(M(), reversed_pairs(), None, "logits", **Q), "in the corrupt one, which has"),
     (
         "their faithfulness",
-        lambda: lh.faithfulness(M(), reversed_pairs(), scores(), ks=2, controls=(), **Q),
+        lambda: lh.faithfulness(M(), reversed_pairs(), scores(), ks=2, controls=(), positions="all", **Q),
         "in the corrupt one, which has the answer",
     ),
     (

@@ -45,7 +45,7 @@ WORKS: dict[str, Callable[[Any], Any]] = {
     "evaluate": lambda m: lh.evaluate(m, TRIALS, max_new_tokens=2, progress=False).metrics["logprob"],
     "mean_activations": lambda m: mean_activations(m, TRIALS, progress=False).z,
     "check": lambda m: torch.tensor([row.error for row in lh.check_model(m, tokens=TRIALS[0].tokens).checks]),
-    "attribution_patch": lambda m: lh.attribution_patch(m, TRIALS, progress=False).per_trial,
+    "attribution_patch": lambda m: lh.attribution_patch(m, TRIALS, progress=False, positions="all").per_trial,
     "ablation_curve": lambda m: torch.tensor(
         lh.ablation_curve(m, TRIALS, RANKED, ks=(1,), kind="zero", controls=(), generate=False, progress=False)
         .frame["value"]

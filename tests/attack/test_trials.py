@@ -175,7 +175,7 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("filler as a needle", lambda: patch(fillers()), "corruption remove leaves the prompt as it is"),
     (
         "attributed",
-        lambda: attribution_patch(MODEL(), random_trial(0), corruption=unchanged),
+        lambda: attribution_patch(MODEL(), random_trial(0), corruption=unchanged, positions="all"),
         "every head would score 0",
     ),
     (

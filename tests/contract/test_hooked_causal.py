@@ -68,7 +68,7 @@ def test_attribution_is_the_gradient_times_the_change(hooked_model: Any) -> None
     value = answer_logprob(logits[:, pair.answer[0] - 1 :], pair.gold)[0]
     gradients = torch.autograd.grad(value, [probes[name] for name in names])
     wanted = torch.stack([((clean[n] - corrupt[n]) * g)[0].sum((0, 2)) for n, g in zip(names, gradients, strict=True)])
-    found = lh.attribution_patch(hooked_model, [trial_of(pair)], progress=False).per_trial[0]
+    found = lh.attribution_patch(hooked_model, [trial_of(pair)], progress=False, positions="all").per_trial[0]
     torch.testing.assert_close(found, wanted.detach(), atol=3e-5, rtol=1e-3)
 
 
@@ -113,7 +113,14 @@ def test_replaying_and_recovery_run_on_it_too(hooked_model: Any) -> None:
         assert one.record["text"] == other.record["text"]
     heads = ["L1H1", "L2H0"]
     found = lh.recovery(
-        hooked_model, trials, heads, heads, controls=lh.Controls(("random",), 2), flipped=False, progress=False
+        hooked_model,
+        trials,
+        heads,
+        heads,
+        controls=lh.Controls(("random",), 2),
+        flipped=False,
+        progress=False,
+        kind="zero",
     )
     mine = found.per_example[found.per_example["set"] == "patched"].set_index("example")
     with lh.ablate(hooked_model, heads, kind="zero"):

@@ -78,7 +78,7 @@ def test_causal_methods_are_the_slopes_of_real_runs(hooked_model: Any) -> None:
     assert found["L1H2"] == pytest.approx((values[0] - values[1]) / (2 * step), abs=2e-3, rel=2e-2)
     queries = lh.ranking.attribute_queries(hooked_model, trial, progress=False)
     assert torch.isfinite(queries.values).all()
-    knocked = lh.knockout_heads(hooked_model, [trial.tokens], progress=False)
+    knocked = lh.knockout_heads(hooked_model, [trial.tokens], progress=False, kind="uniform")
     with torch.no_grad():
         p = hooked_model(trial.tokens[None])[0, -1].log_softmax(-1)
         with lh.ablate(hooked_model, "L2H0", kind="uniform"):

@@ -35,7 +35,7 @@ def test_the_formula_of_contrast() -> None:
 def test_contrast_equals_full_forwards_token_by_token(model: Any) -> None:
     """The prompt's rows are intact; heads are ablated from its last token on."""
     trial = random_trial(n=20)
-    found = lh.contrast(model, trial, HEADS, alpha=0.7, **QUIET)
+    found = lh.contrast(model, trial, HEADS, alpha=0.7, **QUIET, kind="zero")
     tokens, n = trial.tokens, len(trial)
 
     def both(tokens: Any) -> Any:
@@ -66,7 +66,7 @@ def test_contrast_equals_full_forwards_token_by_token(model: Any) -> None:
 
 def test_no_contrast_is_plain_decoding(gqa: Any) -> None:
     trials = [random_trial(seed, 20) for seed in range(2)]
-    plain, none = lh.evaluate(gqa, trials, **QUIET), lh.contrast(gqa, trials, HEADS, alpha=0.0, **QUIET)
+    plain, none = lh.evaluate(gqa, trials, **QUIET), lh.contrast(gqa, trials, HEADS, alpha=0.0, **QUIET, kind="zero")
     assert none.texts == plain.texts
     torch.testing.assert_close(none.metrics["logprob"], plain.metrics["logprob"], atol=1e-5, rtol=1e-4)
 
@@ -76,13 +76,13 @@ def test_contrast_helps_a_planted_model(tmp_path: Any) -> None:
     model, trials = planted.model(), planted.trials(8)
     plain = lh.evaluate(model, trials, **QUIET)
     how: dict[str, Any] = {"out": tmp_path / "run", **QUIET}
-    found = lh.contrast(model, trials, [planted.COPIER, planted.WRITER], **how)
+    found = lh.contrast(model, trials, [planted.COPIER, planted.WRITER], **how, kind="zero")
     assert found.mean("logprob") > plain.mean("logprob")
-    worse = lh.contrast(model, trials, [planted.SUPPRESSOR], **QUIET)
+    worse = lh.contrast(model, trials, [planted.SUPPRESSOR], **QUIET, kind="zero")
     assert worse.mean("logprob") < found.mean("logprob")
-    assert lh.contrast(model, trials, [planted.COPIER, planted.WRITER], **how).frame.equals(found.frame)
+    assert lh.contrast(model, trials, [planted.COPIER, planted.WRITER], **how, kind="zero").frame.equals(found.frame)
     with pytest.raises(ValueError, match="alpha=-1"):
-        lh.contrast(model, trials, [planted.COPIER], alpha=-1, **QUIET)
+        lh.contrast(model, trials, [planted.COPIER], alpha=-1, **QUIET, kind="zero")
 
 
 @torch.no_grad()

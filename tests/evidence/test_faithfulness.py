@@ -81,7 +81,14 @@ def test_every_way_equals_a_loop_of_full_forwards(arch: str, model: Any) -> None
         given = {"reference": means} if outside == "mean" else {}
         ways: Any = {"outside": outside, "positions": positions, "mlps": mlps}
         found = lh.faithfulness(
-            model, trial_of(pair), ranking(), ks=(2, 5), controls=(), progress=False, **ways, **given
+            model,
+            trial_of(pair),
+            ranking(),
+            ks=(2, 5),
+            controls=(),
+            progress=False,
+            **ways,
+            **{"positions": "all", **given},
         )
         for row in found.per_trial.to_dict("records"):
             kept = row["heads"].split(",")
@@ -93,7 +100,9 @@ def test_every_way_equals_a_loop_of_full_forwards(arch: str, model: Any) -> None
 def test_f_is_0_without_heads_1_with_all_and_follows_its_formula(gqa: Any) -> None:
     pairs = [trial_of(random_pair(seed)) for seed in range(6)]
     controls = Controls(("bottom", "random"), draws=3, trials=None)
-    found = lh.faithfulness(gqa, pairs, [ranking(), ranking(1, "other")], ks=(2, 6), controls=controls, progress=False)
+    found = lh.faithfulness(
+        gqa, pairs, [ranking(), ranking(1, "other")], ks=(2, 6), controls=controls, progress=False, positions="all"
+    )
     frame = found.frame.set_index(["method", "set", "k"])
     assert frame.loc[("none", "none", 0), "value"] == 0
     assert frame.loc[(ALL, "given", 12), "value"] == 1
@@ -138,7 +147,9 @@ def test_it_only_grows_where_heads_only_add(outside: Any, kept_first: bool) -> N
     for place, head in enumerate(ranked):
         values[0, head.layer, head.head] = 16 - place
     scores = lh.HeadScores.from_trials("an order", values, ["elsewhere"])
-    found = lh.faithfulness(truth.model, pairs, scores, ks=range(1, 16), outside=outside, controls=(), progress=False)
+    found = lh.faithfulness(
+        truth.model, pairs, scores, ks=range(1, 16), outside=outside, controls=(), progress=False, positions="all"
+    )
     grown = found.frame.query("set == 'top'").sort_values("k")["value"].to_numpy()
     steps = np.diff(np.concatenate([[0], grown, [1]]))  # All heads are 1, none are 0.
     writes = np.array([head in writing for head in ranked])
@@ -168,7 +179,9 @@ def test_areas_are_trapezoids_over_shares_and_their_logarithms() -> None:
 
 
 def test_the_benchmark_s_shares_are_kept_where_they_are_no_head(gqa: Any) -> None:
-    found = lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks="mib", controls=(), progress=False)
+    found = lh.faithfulness(
+        gqa, trial_of(random_pair()), ranking(), ks="mib", controls=(), progress=False, positions="all"
+    )
     assert [k for _, k in found.shares] == [0, 0, 0, 0, 0, 0, 1, 2, 6, 12]
     assert found.cpr().value == pytest.approx(
         float(np.dot(trapezoid_weights([s for s, _ in found.shares], "linear"), _values(found)))
@@ -191,10 +204,12 @@ def test_node_importances_are_written_as_the_benchmark_reads_them(tmp_path: Path
 
 def test_continues_from_its_folder(gqa: Any, tmp_path: Path) -> None:
     how: Any = {"controls": (), "out": tmp_path, "progress": False}
-    one, again = (lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), **how) for _ in range(2))
+    one, again = (
+        lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), **how, positions="all") for _ in range(2)
+    )
     assert one.frame.equals(again.frame)
     with pytest.raises(ValueError, match="outside"):
-        lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), outside="zero", **how)
+        lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), outside="zero", **how, positions="all")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +233,7 @@ def test_continues_from_its_folder(gqa: Any, tmp_path: Path) -> None:
 def test_what_does_not_fit_is_named(gqa: Any, given: dict[str, Any], message: str) -> None:
     settings = {"rankings": ranking(), "ks": (2,), "controls": (), "progress": False, **given}
     with pytest.raises(ValueError, match=message):
-        lh.faithfulness(gqa, trial_of(random_pair()), **settings)
+        lh.faithfulness(gqa, trial_of(random_pair()), **{"positions": "all", **settings})
     assert not has_hooks(gqa)
     assert lh.patch_heads(gqa, trial_of(random_pair()), progress=False).values.shape == (3, 4)
 
@@ -251,7 +266,7 @@ def test_agrees_with_transformer_lens_where_it_runs() -> None:
     for head in map(lh.Head.parse, kept):
         scores[0, head.layer, head.head] = 1
     mine = lh.HeadScores.from_trials("mine", scores, ["elsewhere"])
-    found = lh.faithfulness(model, trial_of(pair), mine, ks=(3,), controls=(), progress=False)
+    found = lh.faithfulness(model, trial_of(pair), mine, ks=(3,), controls=(), progress=False, positions="all")
     value = found.draws(Condition.top("mine", 3)).iloc[0, 0]
     expected = theirs.corrupt_metric + theirs.recovered * (theirs.full_metric - theirs.corrupt_metric)
     assert value == pytest.approx(expected, abs=1e-4)
@@ -264,5 +279,13 @@ def test_means_of_the_evaluated_pairs_are_refused(gqa: Any) -> None:
     means = lh.mean_activations(gqa, trial, progress=False)
     with pytest.raises(ValueError, match="the reference was computed on 1 of the evaluation trials"):
         lh.faithfulness(
-            gqa, trial_of(pair), ranking(), ks=(2,), outside="mean", reference=means, controls=(), progress=False
+            gqa,
+            trial_of(pair),
+            ranking(),
+            ks=(2,),
+            outside="mean",
+            reference=means,
+            controls=(),
+            progress=False,
+            positions="all",
         )

@@ -48,7 +48,7 @@ def sources() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def found() -> Generality:
-    return generality(model(), TASKS, sources(), **OPTIONS)
+    return generality(model(), TASKS, sources(), **OPTIONS, kind="zero")
 
 
 @cache
@@ -96,7 +96,7 @@ def test_random_heads_are_any_and_beyond_random_is_against_them(found: Generalit
 def test_damage_beyond_random_heads_has_the_interval_of_a_table_of_draws_by_trials() -> None:
     listed = {"mine": [COPIER, WRITER]}
     (row,) = generality(
-        model(), {"t": [*FOUND, *OTHERS]}, listed, controls=lh.Controls("random", 5), progress=False
+        model(), {"t": [*FOUND, *OTHERS]}, listed, controls=lh.Controls("random", 5), progress=False, kind="zero"
     ).frame.to_dict("records")
     draws = [random_heads(every_head(2, 4), 2, seed) for seed in range(5)]
     base, mine, *random = by_loop(model(), [*FOUND, *OTHERS], [[], listed["mine"], *draws])
@@ -110,7 +110,9 @@ def test_damage_beyond_random_heads_has_the_interval_of_a_table_of_draws_by_tria
 def test_random_heads_may_be_heads_of_a_set() -> None:
     """Random heads that are nobody's would be heads that nobody needs."""
     listed = {"all": [Head(layer, head) for layer in range(2) for head in range(4)], "one": [COPIER]}
-    found = generality(model(), {"retrieval": OTHERS}, listed, controls=lh.Controls("random", 12), progress=False)
+    found = generality(
+        model(), {"retrieval": OTHERS}, listed, controls=lh.Controls("random", 12), progress=False, kind="zero"
+    )
     drawn = found.curve.per_trial
     assert set(drawn[(drawn["set"] == "random") & (drawn["k"] == 1)]["heads"]) >= {str(COPIER), str(WRITER)}
 
@@ -132,29 +134,33 @@ def test_the_matrix_is_the_frame_source_by_task(found: Generality) -> None:
 @pytest.mark.slow
 def test_lists_are_taken_whole_and_a_single_source_needs_no_name() -> None:
     lists = {"one": [COPIER], "three": ["L0H1", (1, 2), DECOY]}
-    found = generality(model(), {"retrieval": OTHERS}, lists, k=2, controls=(), progress=False)
+    found = generality(model(), {"retrieval": OTHERS}, lists, k=2, controls=(), progress=False, kind="zero")
     assert found.frame["k"].tolist() == [1, 3]
     assert "beyond_random" not in found.frame
     wanted = value("retrieval").mean() - value("retrieval", COPIER).mean()
     assert found.matrix().loc["one", "retrieval"] == pytest.approx(wanted, abs=5e-5)
-    assert list(generality(model(), {"t": OTHERS}, scores(), k=1, progress=False).matrix().index) == ["one_shot"]
-    assert list(generality(model(), {"t": OTHERS}, "L0H1,L1H2", k=1, progress=False).matrix().index) == ["heads"]
+    assert list(generality(model(), {"t": OTHERS}, scores(), k=1, progress=False, kind="zero").matrix().index) == [
+        "one_shot"
+    ]
+    assert list(generality(model(), {"t": OTHERS}, "L0H1,L1H2", k=1, progress=False, kind="zero").matrix().index) == [
+        "heads"
+    ]
 
 
 @pytest.mark.slow
 def test_a_run_is_kept_and_goes_on(tmp_path: Path, found: Generality) -> None:
     few = {name: TASKS[name] for name in ("retrieval", "nothing")}
     options = {**OPTIONS, "metric": {name: METRICS[name] for name in few}, "out": tmp_path}
-    first = generality(model(), few, sources(), **options)
+    first = generality(model(), few, sources(), **{"kind": "zero", **options})
     with passes(model()) as seen:
-        again = generality(model(), few, sources(), **options)
+        again = generality(model(), few, sources(), **{"kind": "zero", **options})
         cost = len(seen)
-        generality(model(), few, {**sources(), "more": ["L1H0", "L1H1"]}, **options)
+        generality(model(), few, {**sources(), "more": ["L1H0", "L1H1"]}, **{"kind": "zero", **options})
     assert len(seen) > cost
     pd.testing.assert_frame_equal(again.frame, first.frame)
     np.testing.assert_allclose(first.matrix().to_numpy(), found.matrix()[list(few)].to_numpy(), atol=5e-5)
     with pytest.raises(ValueError, match="holds a run with different settings"):
-        generality(model(), {"retrieval": OTHERS[:2]}, sources(), **{**options, "metric": "logprob"})
+        generality(model(), {"retrieval": OTHERS[:2]}, sources(), **{**options, "metric": "logprob"}, kind="zero")
 
 
 def test_what_is_saved_is_what_was_found(found: Generality, tmp_path: Path) -> None:
@@ -190,25 +196,25 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_bad_choices_are_refused_before_anything_is_run(choice: dict[str, Any], message: str) -> None:
     given = {"heads": {"found": scores()}, "tasks": {"retrieval": OTHERS}, "k": 2, "progress": False} | choice
     with passes(model()) as seen, pytest.raises(ValueError, match=message):
-        generality(model(), **given)
+        generality(model(), **{"kind": "zero", **given})
     assert not seen
 
 
 def test_scores_of_other_heads_are_refused(gqa: Any) -> None:
     with pytest.raises(ValueError, match=r"ranking 'one_shot' is for a model of 2 layers x 4 heads"):
-        generality(gqa, {"t": OTHERS}, scores(), progress=False)
+        generality(gqa, {"t": OTHERS}, scores(), progress=False, kind="zero")
     grouped = replace(scores(), unit="kv_head")
     with pytest.raises(
         ValueError, match=r"one_shot scores kv heads: convert them with units.to_query_heads\(scores, 1\)"
     ):
-        generality(model(), {"t": OTHERS}, grouped, progress=False)
+        generality(model(), {"t": OTHERS}, grouped, progress=False, kind="zero")
 
 
 def test_a_reference_from_the_trials_is_refused_and_one_from_others_used() -> None:
     options: dict[str, Any] = {"k": 2, "kind": "mean", "controls": (), "progress": False}
     mine, others = (lh.mean_activations(model(), trials, progress=False) for trials in (OTHERS[:1], FOUND))
     with pytest.raises(ValueError, match="the reference was computed on 1 of the evaluation trials"):
-        generality(model(), {"t": OTHERS}, scores(), reference=mine, **options)
-    found = generality(model(), {"t": OTHERS}, scores(), reference=others, **options)
+        generality(model(), {"t": OTHERS}, scores(), reference=mine, **{"kind": "zero", **options})
+    found = generality(model(), {"t": OTHERS}, scores(), reference=others, **{"kind": "zero", **options})
     wanted = by_loop(model(), OTHERS, [[COPIER, WRITER]], kind="mean", reference=others)[0].mean()
     assert found.frame["value"].tolist() == pytest.approx([wanted], abs=5e-5)

@@ -58,7 +58,11 @@ def patched_by_hand(hf: Any, trial: EncodedTrial, ablated: list[lh.Head], patche
 
 def recover(model: Any, ablated: Any, patched: Any, trials: Any, **options: Any) -> lh.Recovery:
     return lh.recovery(
-        model, trials, ablated, patched, **{"progress": False, "controls": lh.Controls(CONTROLS, 2), **options}
+        model,
+        trials,
+        ablated,
+        patched,
+        **{"kind": "zero", "progress": False, "controls": lh.Controls(CONTROLS, 2), **options},
     )
 
 

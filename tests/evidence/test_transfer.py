@@ -38,7 +38,10 @@ def matrix_of(model: Any, rankings: Any = None, tasks: Any = None, **options: An
         "progress": False,
     } | options
     return transfer_matrix(
-        model, TASKS if tasks is None else tasks, SOURCES if rankings is None else rankings, **arguments
+        model,
+        TASKS if tasks is None else tasks,
+        SOURCES if rankings is None else rankings,
+        **{"kind": "zero", **arguments},
     )
 
 

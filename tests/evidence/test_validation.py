@@ -40,7 +40,7 @@ def matched() -> tuple[HeadMatch, Any]:
 @cache
 def validation() -> MatchValidation:
     match, copy = matched()
-    return validate_match(match, tiny("llama-gqa"), copy, TASKS, groups=GROUPS, progress=False)
+    return validate_match(match, tiny("llama-gqa"), copy, TASKS, groups=GROUPS, progress=False, kind="zero")
 
 
 @torch.no_grad()
@@ -120,6 +120,7 @@ def test_trials_keep_their_groups() -> None:
         groups={"all": ["L0H0"]},
         controls=Controls("random_like", 1),
         progress=False,
+        kind="zero",
     )
     columns = found.per_trial.drop_duplicates("trial").set_index("trial")[["trial_group", "trial_group_2"]]
     assert columns.to_dict("index") == {
@@ -156,12 +157,14 @@ def test_scores_name_their_top_heads_and_must_come_from_other_trials() -> None:
     tasks = {"one": TASKS["one"][:2]}
     options: Any = {"controls": Controls("random_like", 1), "progress": False}
     fresh = HeadScores("locos", values, values[None], ("elsewhere",))
-    found = validate_match(match, tiny("llama-gqa"), copy, tasks, groups={"g": fresh}, k=2, **options)
+    found = validate_match(
+        match, tiny("llama-gqa"), copy, tasks, groups={"g": fresh}, k=2, **{"kind": "zero", **options}
+    )
     assert set(found.per_trial.loc[found.per_trial["set"] == "a", "heads"]) == {"L2H3,L2H2"}
     assert np.isnan(found.correlation["matched"]).all(), "one task has no correlation"
     used = HeadScores("locos", values, values[None], (TASKS["one"][0].id,))
     with pytest.raises(ValueError, match="ranking 'g' was made on 1 of the trials"):
-        validate_match(match, tiny("llama-gqa"), copy, tasks, groups={"g": used}, **options)
+        validate_match(match, tiny("llama-gqa"), copy, tasks, groups={"g": used}, **{"kind": "zero", **options})
 
 
 def test_the_figure_has_a_bar_per_cell() -> None:
@@ -188,7 +191,7 @@ def test_bad_input_is_refused_before_anything_runs() -> None:
     ):
         given: dict[str, Any] = {"tasks_a": TASKS, "groups": GROUPS, "progress": False} | options
         with pytest.raises(ValueError, match=message):
-            validate_match(match, model, copy, **given)
+            validate_match(match, model, copy, **{"kind": "zero", **given})
     handle.remove()
     assert not ran
 

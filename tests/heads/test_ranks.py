@@ -81,10 +81,12 @@ def test_one_warning_names_all_rankings() -> None:
 
 CALLS: dict[str, Any] = {
     "ablation_curve": lambda m, r: lh.ablation_curve(m, TRIALS, r, ks=(1, 3), **FORCED),
-    "faithfulness": lambda m, r: lh.faithfulness(m, trial_of(random_pair()), r, ks=(3,), controls=(), **QUIET),
-    "generality": lambda m, r: lh.evidence.generality(m, {"a": TRIALS}, r, k=3, controls=(), **QUIET),
+    "faithfulness": lambda m, r: lh.faithfulness(
+        m, trial_of(random_pair()), r, ks=(3,), controls=(), **QUIET, positions="all"
+    ),
+    "generality": lambda m, r: lh.evidence.generality(m, {"a": TRIALS}, r, k=3, controls=(), **QUIET, kind="zero"),
     "transfer_matrix": lambda m, r: lh.evidence.transfer_matrix(
-        m, dict.fromkeys(r, TRIALS), r, ks=(3,), controls=(), metric="logprob", generate=False, **QUIET
+        m, dict.fromkeys(r, TRIALS), r, ks=(3,), controls=(), metric="logprob", generate=False, **QUIET, kind="zero"
     ),
     "streaming": lambda m, r: lh.streaming(
         m, TRIALS, r, shares=(0.5,), recent=6, controls=lh.Controls("random", 1), max_new_tokens=1, **QUIET

@@ -20,7 +20,7 @@ def ids(n: int, seed: int = 0) -> torch.Tensor:
 
 def test_losses_are_those_of_plain_forwards(arch: str, model: Any) -> None:
     documents = [ids(30), ids(140, 1)]
-    found = lh.influence(model, documents, ["L0H1", "L2H3"], progress=False)
+    found = lh.influence(model, documents, ["L0H1", "L2H3"], progress=False, kind="uniform")
     for number, tokens in enumerate(documents):
         rows = found.tokens[found.tokens["document"] == f"text-{number}"]
         with torch.no_grad():
@@ -39,7 +39,7 @@ def test_losses_are_those_of_plain_forwards(arch: str, model: Any) -> None:
 
 
 def test_no_heads_have_no_influence_and_responses_alone_count(gqa: Any) -> None:
-    found = lh.influence(gqa, [("abcdef", "ghi")], [], progress=False)
+    found = lh.influence(gqa, [("abcdef", "ghi")], [], progress=False, kind="uniform")
     assert list(found.tokens["token"]) == ["g", "h", "i"]
     assert float(found.tokens["difference"].abs().max()) == 0
     assert len(found.plot().data[0].y) == 3
@@ -54,15 +54,19 @@ def test_repeated_text_needs_the_induction_head_more_than_shuffled_text() -> Non
     repeated = torch.cat([torch.tensor([1]), block, block, block])
     orders = [torch.randperm(12, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
     shuffled = torch.cat([torch.tensor([1]), *(block[order] for order in orders)])
-    found = lh.influence(model, [repeated, shuffled], INDUCTION, progress=False).frame.set_index("document")
+    found = lh.influence(model, [repeated, shuffled], INDUCTION, progress=False, kind="uniform").frame.set_index(
+        "document"
+    )
     assert found.loc["text-0", "influence"] > 0.05
     assert found.loc["text-0", "influence"] > found.loc["text-1", "influence"] + 0.05
 
 
 def test_a_run_continues_and_bad_input_is_named(gqa: Any, tmp_path: Any) -> None:
-    one, again = (lh.influence(gqa, [ids(20)], "L0H0", out=tmp_path / "a", progress=False) for _ in range(2))
+    one, again = (
+        lh.influence(gqa, [ids(20)], "L0H0", out=tmp_path / "a", progress=False, kind="uniform") for _ in range(2)
+    )
     assert one.tokens.equals(again.tokens)
     with pytest.raises(ValueError, match="head L9H0 does not exist"):
-        lh.influence(gqa, [ids(20)], "L9H0")
+        lh.influence(gqa, [ids(20)], "L9H0", kind="uniform")
     with pytest.raises(ValueError, match="there are no texts"):
-        lh.influence(tiny("gpt2"), [], "L0H0")
+        lh.influence(tiny("gpt2"), [], "L0H0", kind="uniform")

@@ -484,4 +484,4 @@ def test_a_model_of_another_library_is_refused_with_the_remedy(gqa: Any) -> None
         with pytest.raises(TypeError, match=said), lh.ablate(wrong, ["L0H0"], kind="zero"):
             pass
         with pytest.raises(TypeError, match="is not a TransformerLens model"):
-            lh.knockout_heads(wrong, ["The"])
+            lh.knockout_heads(wrong, ["The"], kind="uniform")

@@ -86,16 +86,21 @@ CALLS: dict[str, tuple[str, Call]] = {
     "steer": ("vectors", lambda m, x, _: within(lh.steer(m, HEADS, x), m)),
     "ablation_curve": ("scores", lambda m, x, _: curve(m, rankings=x)),
     "ablation_curve reference": ("means", lambda m, x, _: curve(m, kind="mean", reference=x)),
-    "generality": ("scores", lambda m, x, _: lh.evidence.generality(m, {"a": TRIALS}, x, controls=(), **QUIET)),
+    "generality": (
+        "scores",
+        lambda m, x, _: lh.evidence.generality(m, {"a": TRIALS}, x, controls=(), **QUIET, kind="zero"),
+    ),
     "transfer_matrix": (
         "scores",
         lambda m, x, _: lh.evidence.transfer_matrix(
-            m, {"a": TRIALS}, {"a": x}, ks=(1,), controls=(), metric="logprob", **FORCED
+            m, {"a": TRIALS}, {"a": x}, ks=(1,), controls=(), metric="logprob", **FORCED, kind="zero"
         ),
     ),
     "recovery": (
         "scores",
-        lambda m, x, _: lh.recovery(m, TRIALS, HEADS, HEADS, ranking=x, controls=(), flipped=False, **QUIET),
+        lambda m, x, _: lh.recovery(
+            m, TRIALS, HEADS, HEADS, ranking=x, controls=(), flipped=False, **QUIET, kind="zero"
+        ),
     ),
     "recovery reference": (
         "means",
@@ -105,7 +110,7 @@ CALLS: dict[str, tuple[str, Call]] = {
     ),
     "faithfulness": (
         "scores",
-        lambda m, x, _: lh.faithfulness(m, trial_of(random_pair()), x, ks=(2,), controls=(), **QUIET),
+        lambda m, x, _: lh.faithfulness(m, trial_of(random_pair()), x, ks=(2,), controls=(), **QUIET, positions="all"),
     ),
     "faithfulness outside": (
         "means",
@@ -118,6 +123,7 @@ CALLS: dict[str, tuple[str, Call]] = {
             reference=x,
             controls=(),
             **QUIET,
+            positions="all",
         ),
     ),
     "knockout_heads": ("means", lambda m, x, _: lh.knockout_heads(m, TRIALS[0], kind="mean", reference=x, **QUIET)),
@@ -134,7 +140,10 @@ CALLS: dict[str, tuple[str, Call]] = {
         "means",
         lambda m, x, _: lh.attribute_ablation(m, TRIALS, kind="mean", reference=x, **QUIET),
     ),
-    "aie": ("vectors", lambda m, x, _: lh.average_indirect_effect(m, TRIALS, vectors=x, **QUIET)),
+    "aie": (
+        "vectors",
+        lambda m, x, _: lh.average_indirect_effect(m, TRIALS, vectors=x, **QUIET, metric="first_token_prob"),
+    ),
     "patch_heads": ("vectors", lambda m, x, _: lh.patch_heads(m, trial_of(random_pair()), donor=x, **QUIET)),
     "soft_injection": (
         "vectors",
@@ -285,7 +294,9 @@ OWN: dict[str, Call] = {
     "attribute_ablation": lambda m, x, trials: lh.attribute_ablation(
         m, trials, kind="mean", reference=x["means"], **QUIET
     ),
-    "aie": lambda m, x, trials: lh.average_indirect_effect(m, trials, vectors=x["vectors"], **QUIET),
+    "aie": lambda m, x, trials: lh.average_indirect_effect(
+        m, trials, vectors=x["vectors"], **QUIET, metric="first_token_prob"
+    ),
     "soft_injection": lambda m, x, trials: soft_injection(m, [*TRIALS, *trials], x["vectors"], steps=1, **QUIET),
     "localize_heads": lambda m, x, trials: lh.localize_heads(
         m, trials, method="one_shot", kind="mean", reference=x["means"], **QUIET
@@ -329,5 +340,5 @@ def test_cards_and_matches_of_another_model_are_not_shown_beside_this_one() -> N
         lh.explore(tiny("llama-gqa"), TRIALS, scores, match=matches[other])
     with pytest.raises(ValueError, match="the match was made on other weights"):
         lh.evidence.validate_match(
-            matches[other], tiny("llama-gqa"), tiny("llama-gqa"), {"a": TRIALS}, groups={"x": HEADS}, k=1
+            matches[other], tiny("llama-gqa"), tiny("llama-gqa"), {"a": TRIALS}, groups={"x": HEADS}, k=1, kind="zero"
         )

@@ -132,17 +132,17 @@ ABLATION: dict[str, Case] = {
     "curve": lambda model: curve(model, trials(), reference=means(model), batch_size=2),
     "curve of prompts that begin alike": lambda model: curve(model, few_shot((5, 7, 6)), kind="zero"),
     "curve of prompts of one length": lambda model: curve(model, few_shot((5, 5)), kind="uniform", batch_size=2),
-    "influence": lambda model: lh.influence(model, [TEXT], HEADS, progress=False),
+    "influence": lambda model: lh.influence(model, [TEXT], HEADS, progress=False, kind="uniform"),
 }
 
 
 def faithful(model: Any, **options: Any) -> Any:
     run: dict[str, Any] = {"ks": (1, 3), "controls": ["random"], "corruption": "remove", "progress": False}
-    return lh.faithfulness(model, pairs(), SCORES, **run, **options)
+    return lh.faithfulness(model, pairs(), SCORES, **run, **options, positions="all")
 
 
 def knocked(**options: Any) -> Case:
-    return lambda model: lh.knockout_heads(model, [TEXT, "a dog lay"], progress=False, **options)
+    return lambda model: lh.knockout_heads(model, [TEXT, "a dog lay"], progress=False, **options, kind="uniform")
 
 
 def flipped(model: Any) -> None:
@@ -155,6 +155,7 @@ def flipped(model: Any) -> None:
             controls=lh.Controls(draws=1),
             max_new_tokens=3,
             progress=False,
+            kind="zero",
         )
 
 
@@ -169,17 +170,17 @@ CAUSAL: dict[str, Case] = {
     "path to the logits": paired(lh.path_patch, None, "logits"),
     "path to queries": paired(lh.path_patch, None, ["L2H1"]),
     "path to values": paired(lh.path_patch, None, ["L2H1"], component="v", base="corrupt", freeze_mlps=True),
-    "attribution": paired(lh.attribution_patch),
+    "attribution": paired(lh.attribution_patch, positions="all"),
     "attribution in steps": paired(lh.attribution_patch, positions="answer", ig_steps=2),
     "attributed ablation": lambda model: paired(lh.attribute_ablation, reference=means(model))(model),
     "attributed queries": paired(lh.ranking.attribute_queries),
     "gradient importance": paired(lh.ranking.gradient_importance),
     "indirect effects": lambda model: lh.average_indirect_effect(
-        model, trials(), vectors=vectors(model), progress=False
+        model, trials(), vectors=vectors(model), progress=False, metric="first_token_prob"
     ),
     "knockout": knocked(),
     "knockout by an own measure": knocked(kind="zero", measure=lambda intact, ablated: (intact - ablated).abs().sum()),
-    "sahara": lambda model: lh.ranking.sahara(model, [TEXT, "a dog lay"], k=2, progress=False),
+    "sahara": lambda model: lh.ranking.sahara(model, [TEXT, "a dog lay"], k=2, progress=False, kind="uniform"),
     "faithfulness": faithful,
     "faithfulness by means": lambda model: faithful(model, outside="mean", reference=means(model)),
     "faithfulness with corrupt MLPs": lambda model: faithful(model, mlps="corrupt", positions="answer"),
@@ -192,6 +193,7 @@ CAUSAL: dict[str, Case] = {
         controls=lh.Controls(["random"], 2),
         flipped=False,
         progress=False,
+        kind="zero",
     ),
     "recovery of flipped answers": flipped,
     "repair": lambda model: lh.evidence.repair(
@@ -212,7 +214,7 @@ def masked(model: Any, **options: Any) -> Any:
 
 def localized(method: str, **options: Any) -> Case:
     run: dict[str, Any] = {"n_masks": 10, "sparsity": 0.2, "k": 2, "progress": False}
-    return lambda model: lh.localize_heads(model, trials(), method=method, **run, **options)
+    return lambda model: lh.localize_heads(model, trials(), method=method, **run, **options, kind="zero")
 
 
 def trained(method: Callable[..., Any], *more: Callable[[Any], Any], **options: Any) -> Case:
@@ -269,7 +271,7 @@ OTHER: dict[str, Case] = {
     "soft injection": trained(lh.ranking.soft_injection, vectors),
     "head gating": trained(lh.ranking.head_gating),
     "streaming": streamed,
-    "contrast": lambda model: lh.contrast(model, trials(), HEADS, max_new_tokens=3, progress=False),
+    "contrast": lambda model: lh.contrast(model, trials(), HEADS, max_new_tokens=3, progress=False, kind="zero"),
     "reinforce": lambda model: lh.reinforce(model, trials(), max_new_tokens=3, progress=False),
     "probe": probed,
     "shuffled outputs": lambda model: score(methods="locos", teacher_forced=True)(lh.sanity.shuffled_outputs(model)),

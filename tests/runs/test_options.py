@@ -44,8 +44,8 @@ def test_an_unknown_keyword_is_refused_with_those_there_are() -> None:
         lambda **typo: lh.evaluate(model, [trial], **typo),
         lambda **typo: lh.patch_heads(model, [trial], **typo),
         lambda **typo: lh.ablation_curve(model, [trial], scores, kind="zero", **typo),
-        lambda **typo: lh.localize_heads(model, [trial], **typo),
-        lambda **typo: lh.recovery(model, [trial], "L0H0", "L0H0", **typo),
+        lambda **typo: lh.localize_heads(model, [trial], **typo, kind="zero"),
+        lambda **typo: lh.recovery(model, [trial], "L0H0", "L0H0", **typo, kind="zero"),
     ]
     for call in calls:
         with pytest.raises(

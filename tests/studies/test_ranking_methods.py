@@ -103,7 +103,9 @@ def test_damage_is_what_evaluate_says(model: Any, done: Any) -> None:
     random = bench.frame.set_index("method").loc[RANDOM]
     assert row["beyond_random"] == pytest.approx(row["area"] - random["area"], abs=1e-6)
     assert row["specific"] == pytest.approx(row["damage"] - row["elsewhere"], abs=1e-6)
-    kept = lh.faithfulness(model, pairs[: TINY.pairs], {"locos": scores_of(cell, model)}, controls=(), progress=False)
+    kept = lh.faithfulness(
+        model, pairs[: TINY.pairs], {"locos": scores_of(cell, model)}, controls=(), progress=False, positions="all"
+    )
     assert row["cpr"] == pytest.approx(kept.cpr("locos").value, abs=1e-4)
 
 

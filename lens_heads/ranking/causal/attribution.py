@@ -43,7 +43,7 @@ def attribution_patch(
     trials: Iterable[AnyTrial] | AnyTrial,
     *,
     metric: str | Measure = "answer_logprob",
-    positions: Positions = "all",
+    positions: Positions,
     corruption: Corruption | None = None,
     ig_steps: int = 1,
     **run: Unpack[LoopOptions],
@@ -52,7 +52,7 @@ def attribution_patch(
 
     Args:
         trials, metric, corruption, **run: as in `patch_heads`. A custom metric must be differentiable.
-        positions: as in `patch_heads`, but "all" by default: compare with `patch_heads(..., positions="all")`.
+        positions: as in `patch_heads`, to be compared with its scores at the same ones.
         ig_steps: 1 takes the gradient in the corrupt run: two forward passes and one backward pass per pair. m > 1 averages
             it over m runs whose embeddings lie 1/m, 2/m, ... m/m of the way from corrupt to clean (m more passes of each).
             Integrated gradients suit a metric that saturates. They estimate the effect of the whole path, not of one head
@@ -67,7 +67,7 @@ def attribution_patch(
     `model`: as there.
 
     Example:
-        >>> estimate = lh.attribution_patch(model, pairs[:2])
+        >>> estimate = lh.attribution_patch(model, pairs[:2], positions="all")
         >>> set(estimate.top(2)) == set(heads)
         True
     """
@@ -181,7 +181,7 @@ def _method(name: str, label: str, steps: int, paper: str, fails: str) -> Method
     """A clean and a corrupt pass, and one with gradients at every step of the integral."""
 
     def rank(material: Material) -> HeadScores:
-        return attribution_patch(material.model, material.pairs, ig_steps=steps, **material.loop(name))
+        return attribution_patch(material.model, material.pairs, positions="all", ig_steps=steps, **material.loop(name))
 
     passes = 4.0 if steps == 1 else 2 + 3.0 * steps
     return Method(

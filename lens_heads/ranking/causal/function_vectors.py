@@ -27,7 +27,7 @@ def average_indirect_effect(
     trials: Iterable[AnyTrial] | AnyTrial,
     *,
     vectors: HeadVectors,
-    metric: str | Measure = "first_token_prob",
+    metric: str | Measure,
     **run: Unpack[LoopOptions],
 ) -> HeadScores:
     """Average indirect effect of every head: p(answer | z at the prompt's last row is the head's vector) - p(answer).
@@ -36,15 +36,15 @@ def average_indirect_effect(
         trials: prompts that do not show the task, with gold answers: examples with shuffled labels (the authors'), or none. Of
             those with a counterfactual, that.
         vectors: `task_vectors(model, trials with examples)`, a mean over prompts of the task.
-        metric: as in `patch_heads`; the first token's probability by default.
+        metric: as in `patch_heads`; the authors' is "first_token_prob".
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns HeadScores of method "cri", as `patch_heads` with `donor=vectors` does: it is that. The authors' function-vector heads
     are the ten best, of 25 prompts and vectors of 100. A metric of the whole answer has the vector in all of its rows.
 
     Example:
-        >>> vectors = lh.task_vectors(model, trials)
-        >>> found = lh.average_indirect_effect(model, lh.sanity.without_needle(others), vectors=vectors)
+        >>> vectors, bare = lh.task_vectors(model, trials), lh.sanity.without_needle(others)
+        >>> found = lh.average_indirect_effect(model, bare, vectors=vectors, metric="first_token_prob")
         >>> [planted.roles[head] for head in found.top(2)]
         ['copier', 'writer']
     """
@@ -54,7 +54,8 @@ def average_indirect_effect(
 def indirect_effect(material: Material) -> HeadScores:
     """The average indirect effect of the mean of other clean prompts in the corrupt ones."""
     vectors = task_vectors(material.model, material.others)
-    return average_indirect_effect(material.model, material.pairs, vectors=vectors, **material.loop("aie"))
+    options = {"vectors": vectors, "metric": "first_token_prob", **material.loop("aie")}
+    return average_indirect_effect(material.model, material.pairs, **options)
 
 
 def bare(trial: EncodedTrial) -> Int[Tensor, " position"]:

@@ -62,7 +62,7 @@ def knockout_heads(
     model: Model,
     trials: Iterable[Prompt] | Prompt,
     *,
-    kind: str | Ablation = "uniform",
+    kind: str | Ablation,
     measure: str | KnockoutMeasure = "kl",
     **options: Unpack[AblationRun],
 ) -> HeadScores:
@@ -120,7 +120,7 @@ def sahara(
     trials: Iterable[Prompt] | Prompt,
     *,
     k: int = 5,
-    kind: str | Ablation = "uniform",
+    kind: str | Ablation,
     **options: Unpack[AblationRun],
 ) -> HeadScores:
     """The set of heads that together turn the prompts' last hidden states furthest, found greedily.
@@ -134,7 +134,7 @@ def sahara(
     Raises ValueError for fewer than two prompts, between whose states there is no angle.
 
     Example:
-        >>> found = lh.ranking.sahara(untrained, trials, k=2)
+        >>> found = lh.ranking.sahara(untrained, trials, k=2, kind="uniform")
         >>> one, two = found.meta["angles"]
         >>> len(found.order), two > one > 0
         (2, True)
@@ -274,7 +274,7 @@ METHODS = (
     Method(
         "knockout",
         "ablation",
-        lambda m: knockout_heads(m.model, m.trials, **m.loop("knockout")),
+        lambda m: knockout_heads(m.model, m.trials, kind="uniform", **m.loop("knockout")),
         passes=passes_for_every_head,
         paper="Ships, arXiv 2410.13708",
         fails="any change of the next token counts, also to a better answer",

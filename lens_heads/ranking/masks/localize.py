@@ -121,7 +121,7 @@ def localize_heads(
     sparsity: float = 0.02,
     metric: str = "logprob",
     k: int = 5,
-    kind: str | Ablation = "zero",
+    kind: str | Ablation,
     level: Level = "query_head",
     seed: int = 0,
     estimator: str | None = None,
@@ -167,7 +167,7 @@ def localize_heads(
     tenth of the masks fails (fewer: a warning).
 
     Example:
-        >>> found = lh.localize_heads(model, trials[:2], n_masks=40, sparsity=0.25, k=2)
+        >>> found = lh.localize_heads(model, trials[:2], n_masks=40, sparsity=0.25, k=2, kind="zero")
         >>> set(found.top(2)) == set(heads)
         True
     """

@@ -44,7 +44,7 @@ class Search:
     a third split.
 
     Example:
-        >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2)
+        >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2, kind="zero")
         >>> found.best.top(2) == heads
         True
     """
@@ -80,7 +80,7 @@ def search(
     seed: int = 0,
     estimator: str | None = None,
     patience: int | None = None,
-    kind: str | Ablation = "zero",
+    kind: str | Ablation,
     level: Level = "query_head",
     **options: Unpack[AblationRun],
 ) -> Search:
@@ -97,7 +97,7 @@ def search(
     beside each.
 
     Example:
-        >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2)
+        >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2, kind="zero")
         >>> found.frame[["method", "sparsity", "n_masks"]].values.tolist()
         [['css', 0.25, 30.0], ['random', nan, nan]]
     """

@@ -187,6 +187,7 @@ def mended(bench: Bench, scores: HeadScores, k: int) -> Recovery | str:
             flipped=plan.only_flipped,
             max_new_tokens=plan.max_new_tokens,
             out=bench.out / "recovery",
+            kind="zero",
         )
     except NothingFlipped as error:
         return str(error)

@@ -193,5 +193,7 @@ def judge(
         kept = None
         if pairs:
             controls = Controls("random", plan.kept_draws, trials=None)
-            kept = faithfulness(model, pairs[: plan.pairs], dict(scores), controls=controls, out=at("kept"))
+            kept = faithfulness(
+                model, pairs[: plan.pairs], dict(scores), controls=controls, out=at("kept"), positions="all"
+            )
     return Judged(curve, beside, kept)

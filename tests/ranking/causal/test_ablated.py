@@ -88,7 +88,7 @@ def test_importance_by_gradients_is_the_absolute_slope_normalised_by_layer(gqa: 
 
 def test_importance_is_a_share_of_absolute_scores(gqa: Any) -> None:
     trials = [random_trial(seed) for seed in range(3)]
-    scores = lh.attribution_patch(gqa, trials, metric="kl", ig_steps=3, progress=False)
+    scores = lh.attribution_patch(gqa, trials, metric="kl", ig_steps=3, progress=False, positions="all")
     found = lh.ranking.importance(scores)
     assert float(found.values.sum()) == pytest.approx(1, abs=1e-6)
     torch.testing.assert_close(found.values, scores.per_trial.abs().mean(0) / scores.per_trial.abs().mean(0).sum())
@@ -116,7 +116,7 @@ def test_kl_is_the_divergence_from_the_clean_run(arch: str, model: Any) -> None:
         expected += sum(float(a.exp() * (a - b)) for a, b in zip(p[row], q[row], strict=True)) / 3
     for found in (
         lh.patch_heads(model, trial, metric="kl", progress=False),
-        lh.attribution_patch(model, trial, metric="kl", progress=False),
+        lh.attribution_patch(model, trial, metric="kl", progress=False, positions="all"),
     ):
         (record,) = found.meta["trials"]
         assert record["clean"] == pytest.approx(0, abs=1e-6)
@@ -126,8 +126,10 @@ def test_kl_is_the_divergence_from_the_clean_run(arch: str, model: Any) -> None:
 @pytest.mark.slow
 def test_more_steps_come_closer_to_the_integral() -> None:
     model, trial = tiny("llama-gqa"), random_trial()
-    coarse, fine = (lh.attribution_patch(model, trial, metric="kl", ig_steps=m, progress=False) for m in (2, 24))
-    finer = lh.attribution_patch(model, trial, metric="kl", ig_steps=48, progress=False)
+    coarse, fine = (
+        lh.attribution_patch(model, trial, metric="kl", ig_steps=m, progress=False, positions="all") for m in (2, 24)
+    )
+    finer = lh.attribution_patch(model, trial, metric="kl", ig_steps=48, progress=False, positions="all")
     gap = float((fine.values - finer.values).abs().max())
     assert gap < float((coarse.values - finer.values).abs().max())
 

@@ -22,7 +22,7 @@ from tests.ranking.causal.test_patching import random_pair
 
 
 def scores(model: Any, pair: TokenPair, **options: Any) -> Tensor:
-    return lh.attribution_patch(model, [trial_of(pair)], progress=False, **options).per_trial[0]
+    return lh.attribution_patch(model, [trial_of(pair)], progress=False, **{"positions": "all", **options}).per_trial[0]
 
 
 def by_autograd(arch: str, pair: TokenPair, base: Tensor, positions: str) -> Tensor:
@@ -113,11 +113,11 @@ def test_it_works_on_frozen_parameters_and_leaves_no_gradient(gqa: Any) -> None:
 
 
 def test_it_finds_the_planted_heads() -> None:
-    found = lh.attribution_patch(planted.model(), planted.trials(4), progress=False)
+    found = lh.attribution_patch(planted.model(), planted.trials(4), progress=False, positions="all")
     assert set(found.top(2)) == {planted.COPIER, planted.WRITER}
     assert found.bottom(1) == [planted.SUPPRESSOR]
     assert found.method == "attribution"
-    steps = lh.attribution_patch(planted.model(), planted.trials(4), ig_steps=3, progress=False)
+    steps = lh.attribution_patch(planted.model(), planted.trials(4), ig_steps=3, progress=False, positions="all")
     assert (steps.method, set(steps.top(2))) == ("eap_ig", {planted.COPIER, planted.WRITER})
 
 
@@ -141,13 +141,21 @@ def test_logit_difference_uses_the_corrupt_favourite(gqa: Any) -> None:
 def test_bad_input_is_refused_and_leaves_no_hook() -> None:
     model = tiny("llama-gqa")
     with pytest.raises(ValueError, match="ig_steps=0: must be a positive integer"):
-        lh.attribution_patch(model, [trial_of(random_pair())], ig_steps=0, progress=False)
+        lh.attribution_patch(model, [trial_of(random_pair())], ig_steps=0, progress=False, positions="all")
     with pytest.raises(ValueError, match=r"pair random-1: the metric has no gradient\. Do not detach"):
         lh.attribution_patch(
-            model, [trial_of(random_pair())], metric=lambda logits, gold: logits.detach()[:, 0, 0], progress=False
+            model,
+            [trial_of(random_pair())],
+            metric=lambda logits, gold: logits.detach()[:, 0, 0],
+            progress=False,
+            positions="all",
         )
     with pytest.raises(ValueError, match="the metric is nan"):
         lh.attribution_patch(
-            model, [trial_of(random_pair())], metric=lambda x, gold: x[:, 0, 0] * torch.nan, progress=False
+            model,
+            [trial_of(random_pair())],
+            metric=lambda x, gold: x[:, 0, 0] * torch.nan,
+            progress=False,
+            positions="all",
         )
     assert not has_hooks(model)

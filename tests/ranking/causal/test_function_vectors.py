@@ -28,7 +28,7 @@ def one_token(seed: int, n: int = 24) -> Any:
 def test_aie_equals_a_plain_loop(model: Any) -> None:
     vectors = lh.task_vectors(model, [one_token(5), one_token(6, 17)])
     trials = [one_token(0), one_token(1, 19)]
-    found = lh.average_indirect_effect(model, trials, vectors=vectors, **QUIET)
+    found = lh.average_indirect_effect(model, trials, vectors=vectors, **QUIET, metric="first_token_prob")
     assert (found.method, found.score_unit) == ("cri", "probability")
     shape = head_geometry(model)
     for i, trial in enumerate(trials):
@@ -53,7 +53,9 @@ def test_aie_equals_patching_from_a_single_donor(model: Any) -> None:
     whole = [torch.cat([trial.tokens, clean.answer_tokens]) for trial in (clean, corrupt)]
     pair = TokenPair(*whole, (len(clean), len(clean) + 1), "pair")
     patched = lh.patch_heads(model, trial_of(pair), metric="first_token_prob", positions="answer", **QUIET)
-    found = lh.average_indirect_effect(model, corrupt, vectors=lh.task_vectors(model, clean), **QUIET)
+    found = lh.average_indirect_effect(
+        model, corrupt, vectors=lh.task_vectors(model, clean), **QUIET, metric="first_token_prob"
+    )
     torch.testing.assert_close(found.values, patched.values, atol=1e-5, rtol=1e-4)
     vectors = replace(
         lh.task_vectors(model, clean), prompts=()
@@ -66,7 +68,9 @@ def test_planted_heads_have_the_largest_effect() -> None:
     model, answer = planted.model(), planted.trials(1)[0].answer
     donors = [trial for trial in planted.trials(24, seed=1) if trial.answer == answer]
     bare = [trial for trial in planted.trials(24, seed=2, corrupt=True) if trial.answer == answer]
-    found = lh.average_indirect_effect(model, bare, vectors=lh.task_vectors(model, donors), **QUIET)
+    found = lh.average_indirect_effect(
+        model, bare, vectors=lh.task_vectors(model, donors), **QUIET, metric="first_token_prob"
+    )
     assert found.top(2) == [planted.COPIER, planted.WRITER]
     assert found[planted.SUPPRESSOR] < 0
 

@@ -30,7 +30,7 @@ def full_forward(
 @pytest.mark.slow
 def test_ships_matches_full_forwards(arch: str, model: Any) -> None:
     tokens = random_trial().tokens
-    found = lh.knockout_heads(model, [tokens], progress=False)
+    found = lh.knockout_heads(model, [tokens], progress=False, kind="uniform")
     p = full_forward(model, tokens, [], "zero")[0].double().softmax(-1)
     for head in ("L0H0", "L1H2", "L2H1"):
         q = full_forward(model, tokens, head, "uniform")[0].double().softmax(-1)
@@ -57,7 +57,7 @@ def test_any_operator_and_measure(gqa: Any) -> None:
 
 def test_planted_heads_are_found_and_silent_ones_score_nothing() -> None:
     model, trials = planted.model(), planted.trials(4)
-    found = lh.knockout_heads(model, trials, progress=False)
+    found = lh.knockout_heads(model, trials, progress=False, kind="uniform")
     assert set(found.top(3)) == {planted.COPIER, planted.WRITER, planted.SUPPRESSOR}
     assert abs(found[planted.DECOY]) < 1e-6
     even = next(head for head in every_head(2, 4) if head not in planted.STRENGTH)
@@ -67,7 +67,7 @@ def test_planted_heads_are_found_and_silent_ones_score_nothing() -> None:
 @pytest.mark.slow
 def test_sahara_matches_full_forwards(gqa: Any) -> None:
     prompts = [random_trial(seed).tokens for seed in range(4)]
-    found = lh.ranking.sahara(gqa, prompts, k=2, progress=False)
+    found = lh.ranking.sahara(gqa, prompts, k=2, progress=False, kind="uniform")
 
     def turned(heads: Any) -> float:
         states = [
@@ -101,7 +101,7 @@ def test_sahara_says_which_set_of_heads_failed(gqa: Any, monkeypatch: pytest.Mon
         pytest.warns(UserWarning, match="out of memory"),
         pytest.raises(ValueError, match="sahara: without L1H2 the model failed"),
     ):
-        lh.ranking.sahara(gqa, prompts, k=1, progress=False)
+        lh.ranking.sahara(gqa, prompts, k=1, progress=False, kind="uniform")
 
 
 def test_the_angle_does_not_change_under_a_rotation_of_the_states() -> None:
@@ -117,24 +117,29 @@ def test_the_angle_does_not_change_under_a_rotation_of_the_states() -> None:
 
 def test_a_run_continues_from_its_folder(gqa: Any, tmp_path: Any) -> None:
     prompts = [random_trial(seed).tokens for seed in range(3)]
-    one, again = (lh.knockout_heads(gqa, prompts, out=tmp_path / "a", progress=False) for _ in range(2))
+    one, again = (lh.knockout_heads(gqa, prompts, out=tmp_path / "a", progress=False, kind="uniform") for _ in range(2))
     torch.testing.assert_close(one.per_trial, again.per_trial)
-    found, twice = (lh.ranking.sahara(gqa, prompts, k=2, out=tmp_path / "b", progress=False) for _ in range(2))
+    found, twice = (
+        lh.ranking.sahara(gqa, prompts, k=2, out=tmp_path / "b", progress=False, kind="uniform") for _ in range(2)
+    )
     assert found.order == twice.order
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: lh.knockout_heads(m, []), "there are no texts"),
-        (lambda m: lh.knockout_heads(m, ["ab"], measure="loss"), "measure='loss': use 'kl', or a function"),
+        (lambda m: lh.knockout_heads(m, [], kind="uniform"), "there are no texts"),
+        (
+            lambda m: lh.knockout_heads(m, ["ab"], measure="loss", kind="uniform"),
+            "measure='loss': use 'kl', or a function",
+        ),
         (lambda m: lh.knockout_heads(m, ["ab"], kind="sideways"), "unknown kind of ablation 'sideways'"),
         (
-            lambda m: lh.knockout_heads(m, ["ab"], measure=lambda p, q: q),
+            lambda m: lh.knockout_heads(m, ["ab"], measure=lambda p, q: q, kind="uniform"),
             "the measure gave .* must be one finite number",
         ),
-        (lambda m: lh.ranking.sahara(m, ["ab"]), "one prompt: the direction"),
-        (lambda m: lh.ranking.sahara(m, ["ab", "cd"], k=0), "k=0"),
+        (lambda m: lh.ranking.sahara(m, ["ab"], kind="uniform"), "one prompt: the direction"),
+        (lambda m: lh.ranking.sahara(m, ["ab", "cd"], k=0, kind="uniform"), "k=0"),
     ],
 )
 def test_what_does_not_fit_is_named(call: Any, message: str) -> None:

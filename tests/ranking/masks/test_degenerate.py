@@ -157,4 +157,4 @@ def test_bad_choices_are_refused_before_anything_is_run(choice: dict[str, Any], 
 
 def test_a_task_s_name_is_no_trials() -> None:
     with pytest.raises(TypeError, match="trials='capitals': must be a list of Trials"):
-        localize_heads(planted.model(), "capitals")  # type: ignore[arg-type]
+        localize_heads(planted.model(), "capitals", kind="zero")  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_the_set_that_hurts_most_is_taken(arch: str, kind: str) -> None:
     base, *values = by_loop(gqa, trials(), [[], *(ranking[:k] for ranking in proposed.values())], **how)
     worst = int(np.argmin([one.mean() for one in values]))
 
-    found = localize_heads(gqa, trials(), method="best_in_turn", k=k, progress=False, **how)
+    found = localize_heads(gqa, trials(), method="best_in_turn", k=k, progress=False, **how, kind="zero")
     assert found.meta["proposed_by"] == list(proposed)[worst]
     assert found.ranking() == proposed[found.meta["proposed_by"]]
     assert found.meta["chosen"] == k
@@ -82,7 +82,7 @@ def test_the_set_that_hurts_most_is_taken(arch: str, kind: str) -> None:
 
 
 def test_it_finds_the_planted_writers_and_leaves_no_hook() -> None:
-    scores = localize_heads(model(), FOUND, method="best_in_turn", k=2, progress=False)
+    scores = localize_heads(model(), FOUND, method="best_in_turn", k=2, progress=False, kind="zero")
     assert set(scores.top(2)) == {COPIER, WRITER}
     assert scores.best == "lowest"
     assert scores.selected
@@ -96,14 +96,17 @@ def test_what_takes_a_heads_place_is_found_where_attribution_alone_is_blind() ->
     listed = truth.trials(6)
     (main,), (backup,) = truth.of("main"), truth.of("backup")
     once = lh.attribute_ablation(truth.model, listed, kind="zero", progress=False)
-    found = localize_heads(truth.model, listed, method="best_in_turn", k=2, progress=False)
+    found = localize_heads(truth.model, listed, method="best_in_turn", k=2, progress=False, kind="zero")
     assert found.top(2) == [main, backup]
     assert once.ranking().index(backup) > 1
 
 
 def test_a_question_that_holds_the_answer_is_its_own_needle() -> None:
     bare = [replace(trial, needle=None) for trial in MaskedMetric(model(), FOUND, progress=False).trials]
-    assert set(localize_heads(model(), bare, method="best_in_turn", k=2, progress=False).top(2)) == {COPIER, WRITER}
+    assert set(localize_heads(model(), bare, method="best_in_turn", k=2, progress=False, kind="zero").top(2)) == {
+        COPIER,
+        WRITER,
+    }
 
 
 def test_what_it_cannot_do_is_said_before_anything_is_run() -> None:

@@ -181,14 +181,14 @@ def test_patience_stops_when_the_first_heads_have_settled() -> None:
 @pytest.mark.usefixtures("alone")
 def test_a_run_is_kept_and_its_scores_load_with_their_ranking(tmp_path: Path) -> None:
     options: dict[str, Any] = {"n_masks": 30, "sparsity": 0.3, "progress": False, "out": tmp_path}
-    scores = localize_heads(model(), FOUND, method="css", **options)
+    scores = localize_heads(model(), FOUND, method="css", **options, kind="zero")
     loaded = HeadScores.load(tmp_path / "css.json")
     assert loaded.ranking() == scores.ranking()
     assert loaded.top(2) == WRITERS
     assert (loaded.per_trial == scores.per_trial).all()
     assert (loaded.method, loaded.meta["fit"]) == ("css", scores.meta["fit"])
     with passes(model()) as seen:
-        again = localize_heads(model(), FOUND, method="css", **options)
+        again = localize_heads(model(), FOUND, method="css", **options, kind="zero")
         kept = MaskedMetric(model(), FOUND, out=tmp_path, progress=False)
         localize(kept, method="css", n_masks=30, sparsity=0.3, estimator="bic")
     assert not seen
@@ -213,7 +213,7 @@ def test_the_heads_are_judged_on_trials_they_were_not_found_on() -> None:
 @pytest.mark.slow
 def test_kv_groups_are_scored_as_kv_heads_and_ablated_as_query_heads(gqa: Any) -> None:
     mine, other = [random_trial(i) for i in range(2)], random_trial(7)
-    scores = localize_heads(gqa, mine, method="one_shot", level="kv_group", progress=False)
+    scores = localize_heads(gqa, mine, method="one_shot", level="kv_group", progress=False, kind="zero")
     assert (scores.unit, scores.n_layers, scores.n_heads) == ("kv_head", 3, 2)
     groups = [[(layer, 2 * kv), (layer, 2 * kv + 1)] for layer in range(3) for kv in range(2)]
     whole, *ablated = by_loop(gqa, mine, [[], *groups])
