@@ -74,7 +74,7 @@ class Signatures:
 
 
 @dataclass(frozen=True)
-class Reading:
+class SignatureReading:
     """A text in one model's tokens, twice in a row: its start, its length, and the last token of every word."""
 
     tokens: Int[Tensor, " position"]
@@ -109,7 +109,7 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, *, progres
 
 
 def _run(
-    model: Model, shape: HeadGeometry, reading: Reading
+    model: Model, shape: HeadGeometry, reading: SignatureReading
 ) -> tuple[Float[Tensor, "layer head statistic"], list[Float[Tensor, "head_of_model pair"]]]:
     """One forward pass: pattern statistics of every layer, and Gram matrices of all heads."""
     statistics: list[Tensor] = []
@@ -158,7 +158,7 @@ def pattern_statistics(
     return torch.stack([values.mean(-1) for values in per_row], -1)
 
 
-def readings(model: Model, texts: Sequence[str]) -> list[Reading]:
+def readings(model: Model, texts: Sequence[str]) -> list[SignatureReading]:
     """All texts in tokens, checked: raises ValueError as `head_signatures` does."""
     shape = head_geometry(model)
     if len(texts) < 2:
@@ -168,7 +168,7 @@ def readings(model: Model, texts: Sequence[str]) -> list[Reading]:
     return [_reading(model.tokenizer, shape, text, f"text {number}") for number, text in enumerate(texts)]
 
 
-def _reading(tokenizer: Any, shape: HeadGeometry, text: str, name: str) -> Reading:
+def _reading(tokenizer: Any, shape: HeadGeometry, text: str, name: str) -> SignatureReading:
     ends = [word.end() for word in re.finditer(r"\S+", text)]
     tokens, offsets = prompt_offsets(tokenizer, text)
     inside = [i for i, (left, right) in enumerate(offsets) if right > left]
@@ -182,4 +182,4 @@ def _reading(tokenizer: Any, shape: HeadGeometry, text: str, name: str) -> Readi
         raise ValueError(f"{found}. Shorten it to at most {(shape.n_ctx - start) // 2} tokens.")
     lefts = [offsets[i][0] for i in inside]
     words = [inside[max(bisect_left(lefts, word_end) - 1, 0)] for word_end in ends]
-    return Reading(torch.tensor(tokens[:end] + tokens[start:end]), start, length, words)
+    return SignatureReading(torch.tensor(tokens[:end] + tokens[start:end]), start, length, words)

@@ -41,7 +41,7 @@ Tasks = Mapping[str, Iterable[AnyTrial]]
 
 
 @dataclass(frozen=True)
-class Unit:
+class GridUnit:
     """One trial of one task under one set of ablated heads.
 
     `block` is the number of the trials that it shares a prefill with, `together` how many units of the block run side by side.
@@ -129,8 +129,8 @@ class Grid:
         units = self._units(sets, start, end)
         last: dict[tuple[Any, ...], Prefilled | None] = {}
 
-        def work(batch: list[Unit]) -> list[Result]:
-            by_heads: dict[tuple[Head, ...], list[Unit]] = {}
+        def work(batch: list[GridUnit]) -> list[Result]:
+            by_heads: dict[tuple[Head, ...], list[GridUnit]] = {}
             for unit in batch:
                 by_heads.setdefault(unit.heads, []).append(unit)
             found: dict[tuple[str, ...], Result] = {}
@@ -158,7 +158,7 @@ class Grid:
         return self._table(sets, units, results)
 
     def _ablated(
-        self, trials: list[EncodedTrial], sets: list[tuple[Head, ...]], units: list[Unit], filled: Prefilled | None
+        self, trials: list[EncodedTrial], sets: list[tuple[Head, ...]], units: list[GridUnit], filled: Prefilled | None
     ) -> dict[tuple[str, ...], Result]:
         """Trials under sets of heads, side by side, by the keys of the units."""
         order, begins = by_lowest_layer(sets, int(self.model.cfg.n_layers))
@@ -169,7 +169,7 @@ class Grid:
         of = dict(zip(((heads, trial.id) for heads in ordered for trial in trials), results, strict=True))
         return {unit.key: of[unit.heads, unit.trial.id] for unit in units}
 
-    def _units(self, sets: Sequence[HeadSet], start: int, end: int | None) -> list[Unit]:
+    def _units(self, sets: Sequence[HeadSet], start: int, end: int | None) -> list[GridUnit]:
         """Every trial under every distinct set of heads, once.
 
         All sets run on one block of trials before the next block, because they share its unablated prefill.
@@ -179,7 +179,7 @@ class Grid:
             for task in self.tasks if one.tasks is None else one.tasks:
                 key = task, tuple(sorted(one.heads))
                 wanted[key] = max(wanted.get(key, 0), self._most(one, task))
-        units: list[Unit] = []
+        units: list[GridUnit] = []
         for task, encoded in self.tasks.items():
             mine = {heads: most for (asked, heads), most in wanted.items() if asked == task}
             # No block has trials on both sides of where some sets end, so that each needs one prefill.
@@ -187,7 +187,9 @@ class Grid:
             parts = [encoded[a : min(b, len(encoded[:end]))] for a, b in pairwise(ends)]
             blocks = [block for part in parts for block in together(part, batched(self.model, self.options.batch_size))]
             units += [
-                Unit(task, trial, heads, number, len(block) * at_once(self.model, len(block) * max(map(len, block))))
+                GridUnit(
+                    task, trial, heads, number, len(block) * at_once(self.model, len(block) * max(map(len, block)))
+                )
                 for number, block in enumerate(blocks)
                 for heads, most in mine.items()
                 for trial in block
@@ -204,9 +206,9 @@ class Grid:
         """Each trial's place in its task."""
         return {task: {trial.id: place for place, trial in enumerate(trials)} for task, trials in self.tasks.items()}
 
-    def _table(self, sets: Sequence[HeadSet], units: list[Unit], results: list[Result]) -> pd.DataFrame:
+    def _table(self, sets: Sequence[HeadSet], units: list[GridUnit], results: list[Result]) -> pd.DataFrame:
         """One row per condition and trial; heads that belong to several conditions appear in each."""
-        found: dict[tuple[Head, ...], list[tuple[Unit, Result]]] = {}
+        found: dict[tuple[Head, ...], list[tuple[GridUnit, Result]]] = {}
         for unit, result in zip(units, results, strict=True):
             if result.keep:
                 found.setdefault(unit.heads, []).append((unit, result))

@@ -45,9 +45,9 @@ from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
-CONTROLS = ("random", "random_like", SAME_LAYER, "bottom")
+RECOVERY_CONTROLS = ("random", "random_like", SAME_LAYER, "bottom")
 
-BESIDE = Controls(CONTROLS, draws=20)
+BESIDE = Controls(RECOVERY_CONTROLS, draws=20)
 """The controls by default."""
 
 
@@ -101,7 +101,7 @@ def recovery(
         >>> round(float(patched["recovery"].mean()), 2)
         1.0
     """
-    controls = Controls.given(controls, BESIDE, CONTROLS, few=False)
+    controls = Controls.given(controls, BESIDE, RECOVERY_CONTROLS, few=False)
     ablation, run = ablation_run(model, kind, options)
     shape, room = head_geometry(model), run.max_new_tokens if flipped else 0
     broken, mended = _check(shape, ablated, patched, flipped, room)

@@ -12,7 +12,7 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model import identities
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
-from lens_heads.model.identities import Check, Run
+from lens_heads.model.identities import Check, ProbeRun
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import LENGTH, architecture, measured, prompt, tolerance_of
 from lens_heads.runs import checks
@@ -89,6 +89,6 @@ def check_model(
     with evaluating(model):
         found, one = measured(model, ids, tolerance, NEEDS)
         rows = [row for need in NEEDS for row in found[need]]
-        if isinstance(one, Run):
+        if isinstance(one, ProbeRun):
             rows = [identities.hooks_fire(one), *rows, *identities.shortcuts(one).values()]
     return CheckReport(shape.name, shape, tuple(rows), architecture(model))

@@ -59,7 +59,7 @@ class Check:
 
 
 @dataclass
-class Run:
+class ProbeRun:
     """A forward of one prompt with all that the identities are about; float32. `seen`: activations by hook, rows first."""
 
     model: Model
@@ -114,11 +114,11 @@ HOOKS = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_pattern", "attn
 STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 
 
-def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: Any = ()) -> Run:
-    """Run a prompt under some hooks and note everything."""
+def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: Any = ()) -> ProbeRun:
+    """ProbeRun a prompt under some hooks and note everything."""
     shape = head_geometry(model)
     names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
-    found, cache = Run(model, shape, ids, tolerance), Cache(model, 1)
+    found, cache = ProbeRun(model, shape, ids, tolerance), Cache(model, 1)
     points = model.hook_dict
     there = [name for name in names if name in points]
     with (
@@ -138,19 +138,19 @@ def relative(error: Tensor, size: Tensor) -> float:
     return float((error.abs().max() / size.abs().max().clamp(min=1e-12)).detach())
 
 
-def hooks_fire(one: Run) -> Check:
+def hooks_fire(one: ProbeRun) -> Check:
     note = f"missing: {', '.join(one.missing[:3])}" if one.missing else f"{len(one.seen)} hooks"
     return Check("hooks fire", float(len(one.missing)), 0, note)
 
 
-def causal(one: Run) -> Check:
+def causal(one: ProbeRun) -> Check:
     """No logit moves when a later token is another."""
     mine, theirs = one.plain, one.plain_beside
     error = relative(mine[:-1] - theirs[:-1], mine)
     return Check("no token sees the future", error, one.tolerance, "logits before a token that is exchanged")
 
 
-def patterns(one: Run) -> list[Check]:
+def patterns(one: ProbeRun) -> list[Check]:
     """Patterns are distributions over what a row reaches; a sink that is learned may take a part of the mass."""
     sums, leaks, sink = 0.0, 0.0, 0.0
     for layer in range(one.shape.n_layers):
@@ -176,14 +176,14 @@ def has_sinks(model: Model, layer: int) -> bool:
     return getattr(getattr(model.blocks[layer].attn, "original_component", None), "sinks", None) is not None
 
 
-def gates(one: Run) -> dict[int, Float[Tensor, "row head d_head"]]:
+def gates(one: ProbeRun) -> dict[int, Float[Tensor, "row head d_head"]]:
     """By layer, g of z = g * (A v), where z is not A v."""
     dtype = one.model.cfg.dtype
     found = {layer: gate_of(one.z(layer), one.read(layer), dtype) for layer in range(one.shape.n_layers)}
     return {layer: gate for layer, gate in found.items() if gate is not None}
 
 
-def values(one: Run) -> Check:
+def values(one: ProbeRun) -> Check:
     """z is the pattern times the values of the head's kv group; or that times a gate which does not depend on the pattern.
 
     Any z is some g times A v. What is a gate, or a norm with its scale frozen, stays the same when the pattern is edited, up to
@@ -199,7 +199,7 @@ def values(one: Run) -> Check:
     return Check("z = pattern @ v of the head's kv group", error, one.tolerance, note)
 
 
-def _gate_moves(one: Run, layer: int) -> float:
+def _gate_moves(one: ProbeRun, layer: int) -> float:
     """How much g of a layer changes, apart from a factor for each row, when its pattern is edited."""
     other = run(one.model, one.ids, one.tolerance, [_flatten(one.shape, layer)])
     (read, z), (read_, z_) = ((each.read(layer), each.z(layer)) for each in (one, other))
@@ -221,7 +221,7 @@ def _flatten(shape: HeadGeometry, layer: int) -> tuple[str, Any]:
     return f"blocks.{layer}.attn.hook_pattern", edit
 
 
-def edits(one: Run) -> Check:
+def edits(one: ProbeRun) -> Check:
     """Where hooks have changed the patterns, z is the changed patterns times v."""
     layers = range(one.shape.n_layers)
     other = run(one.model, one.ids, one.tolerance, [_flatten(one.shape, layer) for layer in layers])
@@ -232,7 +232,7 @@ def edits(one: Run) -> Check:
     return Check("an edited pattern moves z", error, one.tolerance, "all patterns half flattened")
 
 
-def queries(one: Run) -> Check:
+def queries(one: ProbeRun) -> Check:
     """Queries set to zero change every layer's pattern."""
 
     def zero(q: Tensor, hook: Any) -> Tensor:
@@ -244,7 +244,7 @@ def queries(one: Run) -> Check:
     return Check("an edited query moves the pattern", float(len(still)), 0, "queries set to zero")
 
 
-def stream(one: Run) -> list[Check]:
+def stream(one: ProbeRun) -> list[Check]:
     """Head writes (with bias, post-norm and multiplier) sum to the attention output, and outputs to the residual stream."""
     writes, adds = 0.0, 0.0
     for layer in range(one.shape.n_layers):
@@ -265,13 +265,13 @@ def stream(one: Run) -> list[Check]:
     ]
 
 
-def _written(one: Run, layer: int) -> Float[Tensor, "row d_model"]:
+def _written(one: ProbeRun, layer: int) -> Float[Tensor, "row d_model"]:
     """Sum of the head writes and the output bias, before any post-norm."""
     z = one.z(layer)
     return attention_out(one.model, layer, z, output_weights(one.model, layer).to(z))
 
 
-def closing(one: Run) -> Check:
+def closing(one: ProbeRun) -> Check:
     """Per-head contributions + attention biases + MLPs + embedding + final biases = the logit (before a softcap)."""
     model, shape = one.model, one.shape
     directions = Directions(model, shape, "exact")
@@ -302,7 +302,7 @@ def closing(one: Run) -> Check:
     return Check("contributions close on the logit", relative(off, wanted), one.tolerance, note)
 
 
-def chunked(one: Run) -> list[Check]:
+def chunked(one: ProbeRun) -> list[Check]:
     """A prefill and a further chunk on its cache give the logits of one forward without a cache.
 
     Where rotations depend on the length of a text, also on one so long that they are others.
@@ -324,14 +324,14 @@ def chunked(one: Run) -> list[Check]:
     return found
 
 
-def gradients(one: Run) -> Check:
+def gradients(one: ProbeRun) -> Check:
     """A forward without a cache, through which gradients flow, gives the logits of the others."""
     name, rows = "a forward without a cache gives the same logits", len(one.logits)
     logits = uncached(one.model, one.batch, one.batch.new_zeros(1), rows)[0].float()
     return Check(name, relative(logits - one.logits, one.logits), one.tolerance)
 
 
-def shortcuts(one: Run) -> dict[str, Check]:
+def shortcuts(one: ProbeRun) -> dict[str, Check]:
     """ "fast": what sdpa leaves in the cache gives the same logits. "noted", where queries are noted: the patterns that follow
     from them are the hooked ones."""
     cache, middle, queries = Cache(one.model, 1), len(one.ids) // 2, NotedQueries(4)
@@ -352,14 +352,14 @@ def shortcuts(one: Run) -> dict[str, Check]:
     return found
 
 
-def _same(one: Run, end: Float[Tensor, "row d_vocab"]) -> float:
+def _same(one: ProbeRun, end: Float[Tensor, "row d_vocab"]) -> float:
     """The error of a prompt's last rows against one forward without a cache."""
     whole = one.plain
     rows = min(len(end), len(whole))
     return relative(end[-rows:] - whole[-rows:], whole)
 
 
-def joined(one: Run) -> Check:
+def joined(one: ProbeRun) -> Check:
     """Variants of a prompt that join one forward at different layers give the logits of single forwards."""
     residuals = [one.seen[f"blocks.{layer}.hook_resid_post"][None] for layer in range(one.shape.n_layers)]
     residuals = [stream.to(one.model.cfg.dtype) for stream in residuals]

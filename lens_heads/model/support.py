@@ -25,7 +25,7 @@ from lens_heads.model.changes import changing
 from lens_heads.model.forward import avoid
 from lens_heads.model.geometry import Model, head_geometry, is_bridge, require_weights
 from lens_heads.model.hooks import hook_tables
-from lens_heads.model.identities import Check, Run
+from lens_heads.model.identities import Check, ProbeRun
 from lens_heads.model.identity import fingerprint, inner_module, replaced_forwards, scales
 from lens_heads.model.modes import evaluating
 from lens_heads.runs.digests import digest
@@ -43,7 +43,7 @@ Need: TypeAlias = Literal[
 ]
 """What a request may rest on; see `_MEASURED`."""
 
-_MEASURED: dict[str, tuple[Callable[[Run], Check | list[Check]], str]] = {
+_MEASURED: dict[str, tuple[Callable[[ProbeRun], Check | list[Check]], str]] = {
     "causal": (identities.causal, "load a causal language model"),
     "cached": (identities.chunked, "use another model, or another version of transformers"),
     "pattern": (identities.patterns, "use methods that read no attention pattern, such as dla and patching"),
@@ -148,7 +148,7 @@ def prompt(model: Model, length: int = LENGTH) -> Int[Tensor, " position"]:
 @torch.no_grad()
 def measured(
     model: Model, ids: Int[Tensor, " position"], tolerance: float, needs: Sequence[str]
-) -> tuple[dict[str, list[Check]], Run | Exception]:
+) -> tuple[dict[str, list[Check]], ProbeRun | Exception]:
     """The checks of these identities on a prompt, and the run behind them. One that cannot be computed has failed."""
     one = _attempt(lambda: identities.run(model, ids, tolerance))
     found = {}
@@ -179,7 +179,7 @@ def _measure(model: Model, known: Support, needs: Sequence[str]) -> None:
     tolerance = tolerance_of(model)
     with evaluating(model), unhooked(model):
         found, one = measured(model, prompt(model), tolerance, needs)
-        if isinstance(one, Run) and "values" in found:
+        if isinstance(one, ProbeRun) and "values" in found:
             known.gated = tuple(identities.gates(one))
             # A shortcut that does not give the model's numbers is not taken, which costs time alone.
             taken = _attempt(lambda: identities.shortcuts(one))

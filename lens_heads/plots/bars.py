@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from lens_heads.plots.draw import check_rows, figure_of, hatched, legend_below, whiskers
 from lens_heads.plots.theme import (
-    CONTROLS,
+    CONTROL_STYLES,
     GREY,
     INK,
     LINE,
@@ -23,7 +23,7 @@ from lens_heads.plots.theme import (
     wrapped,
 )
 
-_HATCHES = dict(zip(CONTROLS, ("/", "x", "."), strict=True))
+_HATCHES = dict(zip(CONTROL_STYLES, ("/", "x", "."), strict=True))
 SETS = {
     "patched": "the ablated<br>heads",
     "random": "random",

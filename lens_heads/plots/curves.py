@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from lens_heads.plots.draw import band, check_members, check_rows, figure_of, whiskers
 from lens_heads.plots.protocols import CurveLike
 from lens_heads.plots.theme import (
-    CONTROLS,
+    CONTROL_STYLES,
     INK,
     METRIC_LABELS,
     Style,
@@ -82,7 +82,7 @@ def _line(curve: CurveLike, method: str, shown: Style, set_: str, rows: Any, shi
         "random": f"random k ({draws} draws)",
         "random_like": f"random k, same layers<br>as {shown.label} ({draws} draws)",
     }.get(set_, f"{escape(set_)} {shown.label}")
-    top, (color, dash), group = set_ == "top", CONTROLS.get(set_, (shown.color, "solid")), f"{method}|{set_}"
+    top, (color, dash), group = set_ == "top", CONTROL_STYLES.get(set_, (shown.color, "solid")), f"{method}|{set_}"
     x, value, low, high = rows["k"].to_numpy() * shift, *(rows[c].to_numpy() for c in ("value", "low", "high"))
     line = go.Scatter(
         x=x,
@@ -202,7 +202,7 @@ def cache_curves(frame: pd.DataFrame, metric: str, *, title: str | None = None) 
             f"{share:.0%} of kv heads, {kept:.0%} of memory"
             for share, kept in zip(rows["share"], rows["kept"], strict=True)
         ]
-        traces.append(_kept(rows, "kept", shown.label, shown, name if name in CONTROLS else "top", hovers))
+        traces.append(_kept(rows, "kept", shown.label, shown, name if name in CONTROL_STYLES else "top", hovers))
     figure = figure_of(title or "What is left with a smaller cache", 460, traces)
     figure.update_xaxes(title="share of the cache's memory", tickformat=".0%")
     return figure.update_yaxes(title=METRIC_LABELS.get(metric, escape(metric)))
@@ -210,7 +210,7 @@ def cache_curves(frame: pd.DataFrame, metric: str, *, title: str | None = None) 
 
 def _kept(rows: pd.DataFrame, x: str, name: str, shown: Style, set_: str, hovers: list[str]) -> go.Scatter:
     """One condition along the share of heads that is kept."""
-    color, dash = CONTROLS.get(set_, (shown.color, "solid"))
+    color, dash = CONTROL_STYLES.get(set_, (shown.color, "solid"))
     low, high = rows["low"].to_numpy(), rows["high"].to_numpy()
     return go.Scatter(
         x=rows[x],

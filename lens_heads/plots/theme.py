@@ -42,7 +42,7 @@ _WRITTEN: dict[str, tuple[str, str]] = {"random_like": ("random, same layers", "
 """Label and unit of methods and controls that are not written as they are named."""
 SPARE_COLORS = ("#5D3A9B", "#882255", "#7A5C3E", "#117733", "#661100")
 SPARE_SYMBOLS = ("pentagon", "star", "hexagon", "triangle-down", "bowtie")
-CONTROLS = {"random": ("#555555", "dash"), "random_like": ("#8A8A8A", "dashdot"), "bottom": ("#8A8A8A", "dot")}
+CONTROL_STYLES = {"random": ("#555555", "dash"), "random_like": ("#8A8A8A", "dashdot"), "bottom": ("#8A8A8A", "dot")}
 METRIC_LABELS = {"rougeL": "ROUGE-L", "rouge1_recall": "ROUGE-1 recall", "token_f1": "token F1"} | {
     "contains": "share of answers that contain the gold answer",
     "exact_match": "share of exact answers",
@@ -111,8 +111,8 @@ def series_styles(names: Iterable[str]) -> dict[str, Style]:
     left = cycle(each for each in [*STYLES.values(), *spare] if each not in [STYLES.get(name) for name in found])
     for name in found:
         label = method_style(name).label
-        if name in CONTROLS:
-            found[name] = Style(CONTROLS[name][0], "circle-open", label)
+        if name in CONTROL_STYLES:
+            found[name] = Style(CONTROL_STYLES[name][0], "circle-open", label)
         else:
             found[name] = STYLES.get(name) or next(left)._replace(label=label, unit="")
     return found

@@ -47,7 +47,7 @@ PresetOf: TypeAlias = Annotated[str | Plan, LISTED]
 """A preset of a study, or its name; `named_preset` lists the names."""
 
 
-Found = TypeVar("Found", bound=Finding)
+AnyFinding = TypeVar("AnyFinding", bound=Finding)
 
 
 class StudyOptions(LoadOptions, total=False):
@@ -87,7 +87,7 @@ class StageRun:
             write_atomic(self.folder / "seconds.json", json.dumps(self.seconds))
             self.console.print(f"{tables.plain(name)}: {now:.0f} s")
 
-    def keep(self, found: Found) -> Found:
+    def keep(self, found: AnyFinding) -> AnyFinding:
         """Store the tables of a finding as Parquet, print its claims, and add the settings and times of this run."""
         for name, frame in found.all_frames().items():
             write_table(self.folder / "tables" / f"{name}.parquet", frame)
@@ -95,7 +95,7 @@ class StageRun:
         return replace(found, settings=self.settings, seconds=self.seconds)
 
 
-class Study(ABC, Generic[Plan, Found]):
+class Study(ABC, Generic[Plan, AnyFinding]):
     """What a study supplies: `name` (of its JSON file), its plan (a preset), and the methods below."""
 
     name: ClassVar[str]
@@ -119,33 +119,38 @@ class Study(ABC, Generic[Plan, Found]):
         """A few of the trials that the study runs, to measure what a pass takes."""
 
     @abstractmethod
-    def one(self, model: Model, run: StageRun) -> Found:
+    def one(self, model: Model, run: StageRun) -> AnyFinding:
         """Run the study on one model."""
 
-    def seen(self, found: Found) -> Seen | None:
+    def seen(self, found: AnyFinding) -> Seen | None:
         """What the explorer on the page shows of a model; None for no explorer."""
         return None
 
-    def pair_settings(self, a: Found, b: Found) -> dict[str, Any] | None:
+    def pair_settings(self, a: AnyFinding, b: AnyFinding) -> dict[str, Any] | None:
         """What the part on two models depends on; None if the study has no such part."""
         return None
 
-    def two(self, models: tuple[Model, Model], a: Found, b: Found, run: StageRun) -> Any:
+    def two(self, models: tuple[Model, Model], a: AnyFinding, b: AnyFinding, run: StageRun) -> Any:
         """Run the part on two models."""
         raise NotImplementedError
 
     @abstractmethod
-    def page(self, findings: Sequence[Found], pairs: Sequence[Any]) -> report.Page:
+    def page(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> report.Page:
         """The page for everything found so far."""
 
-    def beside(self, findings: Sequence[Found]) -> dict[str, Any]:
+    def beside(self, findings: Sequence[AnyFinding]) -> dict[str, Any]:
         """What the JSON holds about all models together."""
         return {}
 
 
 def conduct(
-    study: Study[Plan, Found], models: Models, out: str | Path, command: str | None, plan: bool, loading: StudyOptions
-) -> tuple[list[Found], list[Any]]:
+    study: Study[Plan, AnyFinding],
+    models: Models,
+    out: str | Path,
+    command: str | None,
+    plan: bool,
+    loading: StudyOptions,
+) -> tuple[list[AnyFinding], list[Any]]:
     """Run a study; with `plan`, only print what it would cost, and return nothing."""
     if plan:
         plan_study(study, models, loading)
@@ -154,15 +159,15 @@ def conduct(
 
 
 def run_study(
-    study: Study[Plan, Found], models: Models, out: str | Path, command: str | None, loading: StudyOptions
-) -> tuple[list[Found], list[Any]]:
+    study: Study[Plan, AnyFinding], models: Models, out: str | Path, command: str | None, loading: StudyOptions
+) -> tuple[list[AnyFinding], list[Any]]:
     """Run a study, and return what it found in every model and in every pair. The same call continues a run folder.
 
     `report.html`, `study_<name>.json` and the Parquet tables are written after every model and every pair, so a later failure
     loses nothing. At most two models are loaded at a time. `command` is shown on the page; default: the running command.
     """
     out, console, listed, plan = check_place(out), Console(emoji=False), ready(models, loading), study.plan
-    findings: list[Found] = []
+    findings: list[AnyFinding] = []
     pairs: list[Any] = []
     tables.show(tables.registered(study.registered(), f"{study.name}: registered before the run"))
     for given in listed:
@@ -227,7 +232,9 @@ def controlled(model: Model, plan: Any) -> Model:
     return random_initialised(model) if getattr(plan, "control", None) == "random_initialised" else model
 
 
-def _write(study: Study[Plan, Found], findings: list[Found], pairs: list[Any], out: Path, command: str | None) -> None:
+def _write(
+    study: Study[Plan, AnyFinding], findings: list[AnyFinding], pairs: list[Any], out: Path, command: str | None
+) -> None:
     """Write the page and the JSON of everything found so far."""
     command, page = command or running_command(), study.page(findings, pairs)
     provenance = report.Provenance.now({"preset": study.preset, "settings": findings[0].settings["preset"]}, command)

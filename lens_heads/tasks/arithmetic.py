@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.tasks.rows import Row, hub_file, local_rows
+from lens_heads.tasks.rows import DataRow, hub_file, local_rows
 from lens_heads.tasks.sampling import check_known, check_split, drawn, in_split
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
@@ -186,7 +186,7 @@ def _unordered(problem: Problem) -> str:
     return f"{max(a, b)}{sign}{min(a, b)}"
 
 
-def _tables(digits: int, operations: Sequence[str], path: str | Path | None) -> dict[str, list[Row]]:
+def _tables(digits: int, operations: Sequence[str], path: str | Path | None) -> dict[str, list[DataRow]]:
     """The rows of the local copy, or those of the hub's files for a number of digits, by the name of the file."""
     if path is not None:
         rows = local_rows(path, f"a data file of {HUB}")
@@ -202,7 +202,7 @@ def _tables(digits: int, operations: Sequence[str], path: str | Path | None) -> 
 
 
 def _from_rows(
-    tables: dict[str, list[Row]], n: int, split: str | None, rng: random.Random, chat: bool | None
+    tables: dict[str, list[DataRow]], n: int, split: str | None, rng: random.Random, chat: bool | None
 ) -> list[Trial]:
     trials: list[Trial] = []
     for number, (name, every) in enumerate(tables.items()):
@@ -214,13 +214,13 @@ def _from_rows(
     return trials
 
 
-def _problem(row: Row) -> str:
+def _problem(row: DataRow) -> str:
     """A row's problem as in `_unordered`, so that it falls into the same split as in digits; empty if it has none."""
     found = _PROBLEM.search(str(row.fields.get("context")))
     return _unordered((int(found[1]), _WORDS[found[2]], int(found[3]))) if found else ""
 
 
-def _worded(row: Row, name: str, chat: bool | None) -> Trial:
+def _worded(row: DataRow, name: str, chat: bool | None) -> Trial:
     """A row as a trial; its context reads "Question: ..\\nAnswer:", or in the raw files "Q: ..\\n\\nA:"."""
     answer, found = row.text("completion"), _CONTEXT.fullmatch(row.text("context"))
     if not found:

@@ -14,7 +14,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.tasks import prose
 from lens_heads.tasks.books import LONGEST
-from lens_heads.tasks.rows import Row, packaged_rows, table
+from lens_heads.tasks.rows import DataRow, packaged_rows, table
 from lens_heads.tasks.sampling import check_known, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
@@ -98,7 +98,7 @@ def babilong(
     ]
 
 
-def _answer(row: Row, task: str, labels: list[str]) -> str:
+def _answer(row: DataRow, task: str, labels: list[str]) -> str:
     """The right label, or several, separated by commas."""
     target = row.text("target")
     unknown = [part for part in target.split(",") if part.lower() not in [label.lower() for label in labels]]

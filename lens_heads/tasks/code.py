@@ -13,7 +13,7 @@ from typing import Any
 
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.tasks.rows import Row, table
+from lens_heads.tasks.rows import DataRow, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.sandbox import permission
@@ -91,7 +91,7 @@ def humaneval(
     return [_problem(row, template("humaneval"), chat, allow_code_execution) for row in chosen]
 
 
-def _task(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool | str) -> Trial:
+def _task(row: DataRow, shots: dict[str, Any], chat: bool | None, allowed: bool | str) -> Trial:
     """A row of MBPP; the sanitized config names some fields differently."""
     tests = _unix("\n".join(row.texts("test_list")))
     imports = row.texts("test_imports") if row.fields.get("test_imports") else []
@@ -118,7 +118,7 @@ def _defined(code: str) -> set[str]:
     return set(re.findall(r"^(?:def|class) +(\w+)", code, re.MULTILINE))
 
 
-def _problem(row: Row, shots: dict[str, Any], chat: bool | None, allowed: bool | str) -> Trial:
+def _problem(row: DataRow, shots: dict[str, Any], chat: bool | None, allowed: bool | str) -> Trial:
     """A row of HumanEval. The answer starts with the prompt's last newline: tokenizers merge it with the indentation."""
     prompt, name = _unix(row.verbatim("prompt")).rstrip(), row.text("entry_point")
     if f"def {name}(" not in prompt:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.tasks.rows import Row, table
+from lens_heads.tasks.rows import DataRow, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
@@ -68,7 +68,7 @@ def gsm8k(
     ]
 
 
-def _solution(row: Row) -> tuple[str, str]:
+def _solution(row: DataRow) -> tuple[str, str]:
     """The worked solution without calculator annotations, and its final number."""
     solution, marked, final = _CALCULATION.sub("", row.text("answer")).rpartition("####")
     final = final.strip()

@@ -19,7 +19,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
-from lens_heads.tasks.rows import Row, table
+from lens_heads.tasks.rows import DataRow, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
@@ -47,7 +47,7 @@ class _Benchmark:
     hub: str
     config: str | None
     splits: tuple[str, ...]
-    item: Callable[[Row], _Item]
+    item: Callable[[DataRow], _Item]
     prompt: str
 
     def trials(
@@ -219,14 +219,14 @@ def wmdp(
     """
     check_known("subject", subject, HAZARDS)
 
-    def item(row: Row) -> _Item:
+    def item(row: DataRow) -> _Item:
         return _lettered(replace(row, fields={**row.fields, "subject": HAZARDS[subject]}))
 
     benchmark = _Benchmark(f"wmdp-{subject}", "cais/wmdp", f"wmdp-{subject}", ("test",), item, "lettered")
     return benchmark.trials(n, split, seed, path, chat)
 
 
-def _chosen(items: list[tuple[Row, _Item]], subjects: str | Sequence[str] | None) -> list[tuple[Row, _Item]]:
+def _chosen(items: list[tuple[DataRow, _Item]], subjects: str | Sequence[str] | None) -> list[tuple[DataRow, _Item]]:
     """The items of these subjects; the ValueError for an unknown one suggests the closest."""
     if subjects is None:
         return items
@@ -239,7 +239,7 @@ def _chosen(items: list[tuple[Row, _Item]], subjects: str | Sequence[str] | None
     return [(row, item) for row, item in items if item.subject in wanted]
 
 
-def _hellaswag(row: Row) -> _Item:
+def _hellaswag(row: DataRow) -> _Item:
     """Cleans up the WikiHow texts, which have headings in brackets, as the harness does."""
 
     def clean(text: str) -> str:
@@ -253,25 +253,25 @@ def _hellaswag(row: Row) -> _Item:
     return _Item(clean(context), endings, gold, subject, group=f"hellaswag {source}" if source else "")
 
 
-def _boolq(row: Row) -> _Item:
+def _boolq(row: DataRow) -> _Item:
     field = "label" if "label" in row.fields else "answer"
     gold = _place(row, field, ("0", "1"), ("False", "True"))
     passage = row.text("passage")
     return _Item(row.text("question"), ("no", "yes"), gold, passage=passage, group=f"boolq {digest(passage)}")
 
 
-def _arc(row: Row) -> _Item:
+def _arc(row: DataRow) -> _Item:
     choices = row.fields.get("choices")
     if not isinstance(choices, dict):
         raise row.fault("choices", "be {'text': [..], 'label': [..]}")
-    inner = Row(f"{row.where}, choices", row.number, choices)
+    inner = DataRow(f"{row.where}, choices", row.number, choices)
     texts, labels = _texts(inner, "text"), _texts(inner, "label")
     if len(texts) != len(labels):
         raise ValueError(f"{inner.where}: {len(texts)} texts but {len(labels)} labels; their numbers must be equal")
     return _Item(row.text("question"), texts, _place(row, "answerKey", labels))
 
 
-def _lettered(row: Row) -> _Item:
+def _lettered(row: DataRow) -> _Item:
     """A question that lists its choices by letter; the letters are the answer choices."""
     row = replace(row, fields={name.lower(): value for name, value in row.fields.items()})
     columns = [letter.lower() for letter in LETTERS]
@@ -286,12 +286,12 @@ def _lettered(row: Row) -> _Item:
     return _Item("\n".join((question, *listed)), LETTERS, gold, row.text("subject"), group=group)
 
 
-def _texts(row: Row, field: str) -> tuple[str, ...]:
+def _texts(row: DataRow, field: str) -> tuple[str, ...]:
     """A field with a list of two or more strings, which may be empty."""
     return tuple(text.strip() for text in row.texts(field, least=2, empty=True))
 
 
-def _place(row: Row, field: str, *names: Sequence[str]) -> int:
+def _place(row: DataRow, field: str, *names: Sequence[str]) -> int:
     """The index of the right choice, which the field gives in one of several notations (`names`)."""
     value = str(row.fields.get(field, "")).strip()
     for each in names:

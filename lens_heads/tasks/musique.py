@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
-from lens_heads.tasks.rows import Row, packaged_rows, table
+from lens_heads.tasks.rows import DataRow, packaged_rows, table
 from lens_heads.tasks.sampling import SPLITS, check_known, check_split, drawn
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.text import squad
@@ -117,7 +117,7 @@ class _Item:
         return replace(self, paragraphs=tuple(self.paragraphs[i] for i in left), holder=holder)
 
 
-def _rows(source: str, split: str | None, path: str | Path | None) -> list[Row]:
+def _rows(source: str, split: str | None, path: str | Path | None) -> list[DataRow]:
     if source == "packaged":
         if path is not None:
             raise ValueError("path= requires source='hub': the packaged questions are shipped")
@@ -130,7 +130,7 @@ def _rows(source: str, split: str | None, path: str | Path | None) -> list[Row]:
     return table(path, HUB, config="answerable", split="validation")
 
 
-def _answerable(rows: list[Row]) -> list[Row]:
+def _answerable(rows: list[DataRow]) -> list[DataRow]:
     """The rows without those that say that they can't be answered; their twins that can have the same ids."""
     kept = [row for row in rows if row.flag("answerable", default=True)]
     left_out = f"{len(rows) - len(kept)} of {len(rows)} rows say answerable: false (MuSiQue-Full)"
@@ -141,7 +141,7 @@ def _answerable(rows: list[Row]) -> list[Row]:
     return kept
 
 
-def _item(row: Row) -> _Item:
+def _item(row: DataRow) -> _Item:
     question, answer = row.text("question"), row.text("answer")
     aliases = row.texts("answer_aliases", empty=True) if row.fields.get("answer_aliases") else []
     shown = template("musique")["paragraph"]
@@ -156,13 +156,13 @@ def _item(row: Row) -> _Item:
     return _Item(row.where, name, hops, question, answers, paragraphs, holder, _last_step(steps))
 
 
-def _paragraph(row: Row, shown: str) -> _Paragraph:
+def _paragraph(row: DataRow, shown: str) -> _Paragraph:
     supports = row.flag("is_supporting")
     text = shown.replace("{title}", row.text("title")).replace("{text}", row.text("paragraph_text"))
     return _Paragraph(text, supports)
 
 
-def _holder(steps: list[Row], answers: tuple[str, ...], paragraphs: tuple[_Paragraph, ...]) -> int | None:
+def _holder(steps: list[DataRow], answers: tuple[str, ...], paragraphs: tuple[_Paragraph, ...]) -> int | None:
     """The supporting paragraph of the last step if it contains an answer, else the last one that does."""
     holding = [
         i
@@ -173,7 +173,7 @@ def _holder(steps: list[Row], answers: tuple[str, ...], paragraphs: tuple[_Parag
     return last if type(last) is int and last in holding else holding[-1] if holding else None
 
 
-def _last_step(steps: list[Row]) -> str:
+def _last_step(steps: list[DataRow]) -> str:
     """The last question of the decomposition, with "#1", "#2", .. replaced by the answers of those steps."""
     last = str(steps[-1].fields.get("question") or "") if steps else ""
     for step in steps[:-1]:

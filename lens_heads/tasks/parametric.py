@@ -8,7 +8,7 @@ from pathlib import Path
 from lens_heads.runs import checks
 from lens_heads.runs.reading import parse_json
 from lens_heads.runs.typed import typed
-from lens_heads.tasks.rows import Row, geonames, packaged_rows, table
+from lens_heads.tasks.rows import DataRow, geonames, packaged_rows, table
 from lens_heads.tasks.sampling import USUAL, check_known, drawn, enough
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
@@ -88,7 +88,7 @@ def _cities(n: int, rng: random.Random, chat: bool | None) -> list[Trial]:
     ]
 
 
-def _question(kind: str, row: Row, chat: bool | None) -> Trial:
+def _question(kind: str, row: DataRow, chat: bool | None) -> Trial:
     """A trial from a row in PopQA's format."""
     shots, answers = template("popqa"), _answers(row)
     return Trial(
@@ -104,7 +104,7 @@ def _question(kind: str, row: Row, chat: bool | None) -> Trial:
     )
 
 
-def _answers(row: Row) -> list[str]:
+def _answers(row: DataRow) -> list[str]:
     """The accepted answers, the gold one first."""
     raw = row.fields.get("possible_answers")
     try:

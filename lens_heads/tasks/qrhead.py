@@ -7,7 +7,7 @@ from pathlib import Path
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
-from lens_heads.tasks.rows import Row, table
+from lens_heads.tasks.rows import DataRow, table
 from lens_heads.tasks.sampling import enough
 from lens_heads.trials.documents import Document, DocumentTrial
 
@@ -51,7 +51,7 @@ def qrhead(
     return trials if shuffle is None else [trial.shuffled(shuffle) for trial in trials]
 
 
-def _trial(row: Row, words: int | None) -> DocumentTrial:
+def _trial(row: DataRow, words: int | None) -> DocumentTrial:
     paragraphs = row.rows("paragraphs", "idx, paragraph_text")
     documents = []
     for each in paragraphs:

@@ -23,7 +23,7 @@ _WHOLE = re.compile(r"\s*(\[|\{\s*\n)")
 
 
 @dataclass(frozen=True)
-class Row:
+class DataRow:
     """One row and its location, such as "popqa.jsonl, row 3"."""
 
     where: str
@@ -61,34 +61,34 @@ class Row:
             raise self.fault(field, "be true or false")
         return value
 
-    def rows(self, field: str, known: str) -> list[Row]:
+    def rows(self, field: str, known: str) -> list[DataRow]:
         """A field with a list of one or more objects; the ValueError for another says which fields are `known`."""
         value: Any = self.fields.get(field)
         if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
             raise self.fault(field, f"be a list of {{{known}}} objects")
         where = f"{self.where}, {field.removesuffix('s')}"
-        return [Row(f"{where} {number}", number, each) for number, each in enumerate(value, 1)]
+        return [DataRow(f"{where} {number}", number, each) for number, each in enumerate(value, 1)]
 
     def fault(self, field: str, must: str) -> ValueError:
         """The error for a field that is not what it must be."""
         return ValueError(f"{self.where}: field {field!r} must {must}, got {shown(self.fields.get(field))}")
 
 
-def table(path: str | Path | None, hub: str, *, split: str, config: str | None = None) -> list[Row]:
+def table(path: str | Path | None, hub: str, *, split: str, config: str | None = None) -> list[DataRow]:
     """The rows of a local copy at `path`, or of the hub if that is None; errors as in `local_rows` and `hub_rows`."""
     if path is None:
         return hub_rows(hub, split=split, config=config)
     return local_rows(path, ", ".join(part for part in (hub, config, split) if part))
 
 
-def hub_rows(hub: str, *, split: str, config: str | None = None) -> list[Row]:
+def hub_rows(hub: str, *, split: str, config: str | None = None) -> list[DataRow]:
     """A split of a dataset on the hub. FileNotFoundError if it cannot be loaded."""
     import datasets
 
     name, where = ((hub, config), f"{hub} {config} {split}") if config else ((hub,), hub)
     try:
         loaded: Iterable[Any] = datasets.load_dataset(*name, split=split)
-        return [Row(f"{where}, row {number}", number, dict(row)) for number, row in enumerate(loaded, 1)]
+        return [DataRow(f"{where}, row {number}", number, dict(row)) for number, row in enumerate(loaded, 1)]
     except Exception as error:  # datasets, huggingface_hub and network errors share no base class
         why = f"{type(error).__name__}: {reason(error)}"
         raise FileNotFoundError(
@@ -109,7 +109,7 @@ def hub_file(hub: str, name: str, otherwise: str) -> Path:
         ) from error
 
 
-def local_rows(path: str | Path, copy_of: str) -> list[Row]:
+def local_rows(path: str | Path, copy_of: str) -> list[DataRow]:
     """The rows of a local file, or of all files in a folder (.jsonl, .json, .csv, .tsv or .parquet; one type only).
 
     FileNotFoundError if there is no such file, saying what it should be a copy of; ValueError if it cannot be read.
@@ -131,27 +131,27 @@ def local_rows(path: str | Path, copy_of: str) -> list[Row]:
     read = (
         (f"{file}, row {row}", fields) for file in files for row, fields in enumerate(_READERS[file.suffix](file), 1)
     )
-    rows = [Row(where, number, fields) for number, (where, fields) in enumerate(read, 1)]
+    rows = [DataRow(where, number, fields) for number, (where, fields) in enumerate(read, 1)]
     if not rows:
         raise ValueError(f"{path} contains no row: pass a copy of {copy_of}")
     return rows
 
 
-def packaged_rows(name: str) -> list[Row]:
+def packaged_rows(name: str) -> list[DataRow]:
     """The rows of the shipped file `data/packaged/{name}.jsonl`."""
     return json_lines(data("packaged", f"{name}.jsonl"))
 
 
-def json_lines(file: TextFile, known: str = "..") -> list[Row]:
+def json_lines(file: TextFile, known: str = "..") -> list[DataRow]:
     """The rows of a file with one JSON object per line; the ValueError for another line says which fields are `known`."""
     return _lines(read_text(file), file, known)
 
 
-def _lines(text: str, file: TextFile, known: str = "..") -> list[Row]:
+def _lines(text: str, file: TextFile, known: str = "..") -> list[DataRow]:
     # Not splitlines(): JSON allows other line ends, such as U+2028, inside its strings.
     lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     found = [(i, parse_json(line, str(file), i)) for i, line in lines]
-    return [Row(where := f"{file}, line {i}", i, _object(value, where, known)) for i, value in found]
+    return [DataRow(where := f"{file}, line {i}", i, _object(value, where, known)) for i, value in found]
 
 
 def _object(value: Any, where: str, known: str = "..") -> dict[str, Any]:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lens_heads.runs.reading import TextFile, read_json
-from lens_heads.tasks.rows import Row
+from lens_heads.tasks.rows import DataRow
 from lens_heads.trials.trial import Trial
 
 _SLOT = re.compile(r"\{(\w*)\}")
@@ -140,8 +140,8 @@ def _entry(raw: Any, number: int, file: str) -> Entry:
     where = f"{file}, entry {number}"
     if not isinstance(raw, dict):
         raise ValueError(f"{where}: expected a JSON object {{..}}, got {type(raw).__name__}")
-    id = Row(where, number, raw).text("id")
-    row = Row(f"{file}, entry {id!r}", number, raw)
+    id = DataRow(where, number, raw).text("id")
+    row = DataRow(f"{file}, entry {id!r}", number, raw)
     if raw.get("distractors"):
         raise ValueError(f"{row.where}: field 'distractors' is not supported: use a needle file without it")
     needle = row.verbatim("needle")
@@ -163,25 +163,25 @@ def _entry(raw: Any, number: int, file: str) -> Entry:
     return entry
 
 
-def _object(row: Row, field: str, example: str) -> dict[str, Any]:
+def _object(row: DataRow, field: str, example: str) -> dict[str, Any]:
     value = row.fields.get(field)
     if not isinstance(value, dict) or not value:
         raise row.fault(field, f"be an object such as {example}")
     return value
 
 
-def _questions(row: Row) -> dict[str, Question]:
+def _questions(row: DataRow) -> dict[str, Question]:
     asked = _object(row, "questions", '{"onehop": "Which character ..?"}')
-    plain = Row(f"{row.where}, questions", row.number, asked)
+    plain = DataRow(f"{row.where}, questions", row.number, asked)
     return {
-        name: _own(Row(f"{row.where}, question {name!r}", row.number, value))
+        name: _own(DataRow(f"{row.where}, question {name!r}", row.number, value))
         if isinstance(value, dict)
         else Question(plain.verbatim(name))
         for name, value in asked.items()
     }
 
 
-def _own(row: Row) -> Question:
+def _own(row: DataRow) -> Question:
     """A question with answers or a template of its own."""
     template = row.verbatim("task_template") if "task_template" in row.fields else ""
     if template:
@@ -189,17 +189,17 @@ def _own(row: Row) -> Question:
     return Question(row.verbatim("question"), _gold(row), template)
 
 
-def _tests(row: Row) -> Iterator[Test]:
+def _tests(row: DataRow) -> Iterator[Test]:
     shared = _gold(row)
     for name, fields in _object(row, "tests", '{"T01": {"input_args": ["Lisbon"]}}').items():
-        test = Row(f"{row.where}, test {name!r}", row.number, fields if isinstance(fields, dict) else {})
+        test = DataRow(f"{row.where}, test {name!r}", row.number, fields if isinstance(fields, dict) else {})
         args = test.fields.get("input_args")
         if not isinstance(args, list) or not all(type(arg) in (str, int, float) for arg in args):
             raise test.fault("input_args", "be a list of strings for {1}, {2}, ..")
         yield Test(name, tuple(str(arg) for arg in args), _gold(test) or shared)
 
 
-def _gold(row: Row) -> tuple[str, ...]:
+def _gold(row: DataRow) -> tuple[str, ...]:
     gold = row.fields.get("gold_answers") or []
     gold = [gold] if isinstance(gold, str) else gold
     if not isinstance(gold, list) or not all(isinstance(answer, str) and answer.strip() for answer in gold):

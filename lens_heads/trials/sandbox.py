@@ -41,7 +41,7 @@ _OPTIONS = ("-I", "-S", "-B", "-X", "utf8")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """Whether all tests passed, and if not, `why`: the exception, the limit, or that the program ended early."""
 
     passed: bool
@@ -57,7 +57,7 @@ def run(
     megabytes: int = 512,
     clock: float = 60,
     unsafe: bool = False,
-) -> Verdict:
+) -> Outcome:
     """Run the tests of a generated program.
 
     Args:
@@ -88,7 +88,7 @@ def run(
         try:
             testing.wait(clock)
         except subprocess.TimeoutExpired:
-            return Verdict(False, f"stopped after {clock} s of elapsed time")
+            return Outcome(False, f"stopped after {clock} s of elapsed time")
         said = os.read(verdict.fileno(), 65536)
         with suppress(subprocess.TimeoutExpired):
             serving.wait(1)
@@ -159,7 +159,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _verdict(said: bytes, program: int | None, tests: int, seconds: int) -> Verdict:
+def _verdict(said: bytes, program: int | None, tests: int, seconds: int) -> Outcome:
     """The meaning of what the tests' process said, and of both exit codes."""
     kind, why = json.loads(said) if said else ("", "")
     if kind == "reference":
@@ -167,12 +167,12 @@ def _verdict(said: bytes, program: int | None, tests: int, seconds: int) -> Verd
             f"the reference answer cannot judge programs ({why}): pass a right program and tests that call it"
         )
     if kind in ("passed", "failed"):
-        return Verdict(kind == "passed", why)
+        return Outcome(kind == "passed", why)
     code = program if said else tests
     number = 0 if code is None else -code if code < 0 else max(0, code - 128)  # bubblewrap adds 128 to a signal.
     if number == signal.SIGXCPU:
-        return Verdict(False, f"stopped after {seconds} s of CPU time")
+        return Outcome(False, f"stopped after {seconds} s of CPU time")
     if kind == "unstarted" or (not said and not number):
         raise OSError(f"the sandbox did not start (exit code {code}): free memory or processes, and repeat the call")
     how = f"by {signal.Signals(number).name}" if number else f"with exit code {code}"
-    return Verdict(False, f"ended {how} before its tests were done")
+    return Outcome(False, f"ended {how} before its tests were done")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from lens_heads.trials.sandbox import Verdict, run
+from lens_heads.trials.sandbox import Outcome, run
 from tests.sandboxed import DOUBLE, TESTS, needs_confinement
 
 SECRET = "the-secret-of-the-test"
@@ -225,7 +225,7 @@ def canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Canari
         server.close()
 
 
-def attempted(attempt: str, canaries: Canaries, **options: bool) -> Verdict:
+def attempted(attempt: str, canaries: Canaries, **options: bool) -> Outcome:
     body = textwrap.indent(attempt.format(**canaries.places()), "    ")
     return run(PROGRAM.replace("{attempt}", body), TESTS, DOUBLE, **options)
 
@@ -239,7 +239,7 @@ def test_nothing_gets_out(attempt: str, canaries: Canaries) -> None:
     assert canaries.state() == before
     assert not canaries.called()
     if "os.exec" not in attempt:  # It got nothing, and otherwise did what it should.
-        assert verdict == Verdict(True), verdict.why
+        assert verdict == Outcome(True), verdict.why
 
 
 UNCONFINED = (

@@ -10,7 +10,7 @@ import pytest
 from lens_heads.tasks.code import humaneval, mbpp
 from lens_heads.trials import confinement, sandbox
 from lens_heads.trials.judges import PassesTests
-from lens_heads.trials.sandbox import Verdict, run
+from lens_heads.trials.sandbox import Outcome, run
 from lens_heads.trials.trial import Trial
 from tests import zoo
 from tests.attack.held import refused
@@ -224,15 +224,15 @@ SEVERAL |= {name: (f"def double(x):\n    return {a}\n", f"assert double(4) == {b
 @needs_confinement
 @pytest.mark.parametrize("given", SEVERAL.values(), ids=SEVERAL)
 def test_a_right_program_passes(given: tuple[str, str]) -> None:
-    assert run(*given, reference=DOUBLE) == Verdict(True)
+    assert run(*given, reference=DOUBLE) == Outcome(True)
 
 
 @needs_confinement
 def test_objects_of_classes_that_the_reference_defines_cross() -> None:
     tests = "n = Node(4)\nassert same(n) == Node(4) and type(same(n)) is Node\nassert same([n, (n,)]) == [n, (n,)]"
-    assert run(SAME, tests, SAME) == Verdict(True)
+    assert run(SAME, tests, SAME) == Outcome(True)
     grown = f"{NODE}def same(node):\n    node.value += 1\n"
-    assert run(grown, "n = Node(4)\nsame(n)\nassert n.value == 5", SAME) == Verdict(True)
+    assert run(grown, "n = Node(4)\nsame(n)\nassert n.value == 5", SAME) == Outcome(True)
 
 
 JUDGE = PassesTests(tests="assert double(4) == 8", allowed=True)

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from lens_heads.compare import head_signatures, linear_cka
 from lens_heads.compare.cka import cka_of, norms, products
-from lens_heads.compare.signatures import STATISTICS, Reading, pattern_statistics, readings
+from lens_heads.compare.signatures import STATISTICS, SignatureReading, pattern_statistics, readings
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking import common_texts
@@ -48,7 +48,7 @@ class Reader:
         self.ln_final = model.ln_final
 
 
-def read(tokenizer: Any, text: str) -> Reading:
+def read(tokenizer: Any, text: str) -> SignatureReading:
     return readings(Reader(tokenizer), [text, text])[0]
 
 

@@ -14,7 +14,7 @@ from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks, hooked
 from lens_heads.model.identity import fingerprint
 from lens_heads.ranking.gates.duo import Duo
-from lens_heads.ranking.gates.gate import Batch
+from lens_heads.ranking.gates.gate import GateBatch
 from tests.conftest import random_trial
 from tests.contract.test_hooked_transformer import CONFIGS, HookedTransformer, build
 
@@ -32,7 +32,7 @@ def hooked_model(request: pytest.FixtureRequest) -> Any:
 
 @torch.no_grad()
 def test_closed_gates_are_kind_streaming(hooked_model: Any) -> None:
-    gate, batch = Duo(1, 4, "mixed", 0.05), Batch.of(hooked_model, TRIALS[:1])
+    gate, batch = Duo(1, 4, "mixed", 0.05), GateBatch.of(hooked_model, TRIALS[:1])
     shape = head_geometry(hooked_model)
     with hooked(hooked_model, gate.hooks(torch.zeros(shape.n_layers, shape.n_kv_heads), batch)):
         got = uncached(hooked_model, batch.tokens, batch.pads, 3)

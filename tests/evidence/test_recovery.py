@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads.evidence.recovery import CONTROLS
+from lens_heads.evidence.recovery import RECOVERY_CONTROLS
 from lens_heads.heads import sets as controls
 from lens_heads.model.hooks import has_hooks
 from lens_heads.stats import crossed_interval, ratio_interval
@@ -62,7 +62,7 @@ def recover(model: Any, ablated: Any, patched: Any, trials: Any, **options: Any)
         trials,
         ablated,
         patched,
-        **{"kind": "zero", "progress": False, "controls": lh.Controls(CONTROLS, 2), **options},
+        **{"kind": "zero", "progress": False, "controls": lh.Controls(RECOVERY_CONTROLS, 2), **options},
     )
 
 
@@ -99,7 +99,7 @@ def test_the_planted_heads_recover_and_controls_do_not() -> None:
     assert frame.loc[("patched", False), "recovery"] == pytest.approx(1, abs=0.02)
     assert abs(frame.loc[("same_layer", False), "recovery"]) < 0.1
     everyone = [lh.Head(layer, head) for layer in range(2) for head in range(4)]
-    drawn = lh.Controls(CONTROLS, 2)
+    drawn = lh.Controls(RECOVERY_CONTROLS, 2)
     for name, sets in (("random", drawn.random(everyone, 2)), ("random_like", drawn.random_like(SOURCES, everyone))):
         own = found.per_example[(found.per_example["set"] == name) & ~found.per_example["fair"]]
         for draw, mean in own.groupby("draw")["recovery"].mean().items():

@@ -47,7 +47,7 @@ def test_methods_keep_their_colours_and_controls_are_hatched(frame: pd.DataFrame
         assert not trace(figure, plots.STYLES[name].label).marker.pattern.shape
     control = trace(figure, "random").marker
     assert control.pattern.shape
-    assert control.color == plots.CONTROLS["random"][0]
+    assert control.color == plots.CONTROL_STYLES["random"][0]
 
 
 def test_axes_say_what_is_drawn_in_which_unit(frame: pd.DataFrame) -> None:

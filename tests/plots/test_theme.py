@@ -68,7 +68,7 @@ def test_series_of_one_figure_differ_and_leave_methods_their_own() -> None:
     styles = series_styles(names)
     assert list(styles) == names
     assert styles["locos"] == plots.STYLES["locos"]
-    assert styles["random"].color == plots.CONTROLS["random"][0]
+    assert styles["random"].color == plots.CONTROL_STYLES["random"][0]
     assert len({look.color for look in styles.values()}) == 5
     assert [styles[name].label for name in names] == ["first", "LOCOS", "second", "random", "third"]
 

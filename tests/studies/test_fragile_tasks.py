@@ -112,7 +112,7 @@ def test_fair_controls_cost_passes_of_their_own(
     plan = replace(TINY, fair=True, ks=(512,), headline_k=512, recovery_trials=2)
     study, filled = FragileStudy(plan, "own"), Mock(wraps=RECOVERY._cache)
     monkeypatch.setattr(RECOVERY, "_cache", filled)
-    bench = stages.Bench(models[0], plan, study.documents, study.tests, tmp_path)
+    bench = stages.FragileSetup(models[0], plan, study.documents, study.tests, tmp_path)
     stages.mended(bench, dict.fromkeys(FOUR, random_ranking(models[0])))
     assert study.costs(models[0])["recovery"] == filled.call_count == 2 * 4 * (2 + 2 * plan.recovery_draws)
 

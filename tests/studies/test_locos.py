@@ -249,7 +249,7 @@ def test_a_model_that_answers_nothing_ends_its_study_without_patching(
 ) -> None:
     patched = stages.patched
 
-    def of_answers(bench: stages.Bench, texts: Any) -> Any:
+    def of_answers(bench: stages.LocosSetup, texts: Any) -> Any:
         return patched(replace(bench, plan=replace(bench.plan, teacher_forced=False)), texts)
 
     monkeypatch.setattr(stages, "patched", of_answers)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lens_heads.trials import confinement, sandbox
-from lens_heads.trials.sandbox import Verdict, run
+from lens_heads.trials.sandbox import Outcome, run
 from tests.sandboxed import DOUBLE, TESTS, needs_confinement
 
 
@@ -59,7 +59,7 @@ def gone(left: Any) -> None:
     assert not left()
 
 
-def program(body: str, **options: Any) -> Verdict:
+def program(body: str, **options: Any) -> Outcome:
     """The verdict on a program that does something when it is imported, and is right otherwise."""
     return run(f"{body}\n{DOUBLE}", TESTS, DOUBLE, **options)
 
@@ -104,7 +104,7 @@ FAILING = {
 @needs_confinement
 @pytest.mark.parametrize("body", PASSING.values(), ids=PASSING)
 def test_a_program_that_is_right_passes(body: str) -> None:
-    assert program(body) == Verdict(True)
+    assert program(body) == Outcome(True)
 
 
 @needs_confinement
@@ -117,7 +117,7 @@ def test_a_program_that_does_not_says_why(body: str, why: str) -> None:
 
 @needs_confinement
 def test_a_failed_test_says_why() -> None:
-    assert run(DOUBLE, "assert double(1) == 3, 'sum'", DOUBLE) == Verdict(False, "AssertionError: sum")
+    assert run(DOUBLE, "assert double(1) == 3, 'sum'", DOUBLE) == Outcome(False, "AssertionError: sum")
 
 
 BUSY = "while True:\n    pass"
@@ -129,35 +129,35 @@ EITHER = pytest.mark.parametrize(
 @pytest.mark.slow
 @EITHER
 def test_a_busy_program_is_stopped_by_its_cpu_time(unsafe: bool) -> None:
-    assert program(BUSY, seconds=1, unsafe=unsafe) == Verdict(False, "stopped after 1 s of CPU time")
+    assert program(BUSY, seconds=1, unsafe=unsafe) == Outcome(False, "stopped after 1 s of CPU time")
 
 
 @pytest.mark.slow
 @EITHER
 def test_a_busy_program_that_ignores_the_signal_is_killed(unsafe: bool) -> None:
     deaf = f"import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n{BUSY}"
-    assert program(deaf, seconds=1, unsafe=unsafe) == Verdict(False, "ended by SIGKILL before its tests were done")
+    assert program(deaf, seconds=1, unsafe=unsafe) == Outcome(False, "ended by SIGKILL before its tests were done")
 
 
 @pytest.mark.slow
 @EITHER
 def test_busy_tests_are_stopped_too(unsafe: bool) -> None:
     verdict = run(DOUBLE, f"double(1)\n{BUSY}", DOUBLE, seconds=1, unsafe=unsafe)
-    assert verdict == Verdict(False, "stopped after 1 s of CPU time")
+    assert verdict == Outcome(False, "stopped after 1 s of CPU time")
 
 
 @pytest.mark.slow
 @EITHER
 def test_a_sleeping_program_is_stopped_by_the_clock(unsafe: bool) -> None:
     verdict = program("import time\ntime.sleep(60)", seconds=1, clock=1, unsafe=unsafe)
-    assert verdict == Verdict(False, "stopped after 1 s of elapsed time")
+    assert verdict == Outcome(False, "stopped after 1 s of elapsed time")
 
 
 @pytest.mark.slow
 @needs_confinement
 def test_waiting_is_not_computing() -> None:
     """As a right program on a machine with much else to do, it takes longer by the clock than it may compute."""
-    assert program("import time\ntime.sleep(1.5)", seconds=1) == Verdict(True)
+    assert program("import time\ntime.sleep(1.5)", seconds=1) == Outcome(True)
 
 
 @needs_confinement
@@ -172,13 +172,13 @@ def test_the_kernel_gives_it_a_network_with_nothing_in_it() -> None:
     """The wall behind the refused sockets."""
     found = "import socket\ns, _ = socket.socketpair()\nimport fcntl, struct\n"
     names = "assert [name for _, name in socket.if_nameindex()] in ([], ['lo'])"
-    assert program(f"{found}try:\n    {names}\nexcept OSError:\n    pass") == Verdict(True)
+    assert program(f"{found}try:\n    {names}\nexcept OSError:\n    pass") == Outcome(True)
 
 
 @pytest.mark.slow
 @needs_confinement
 def test_confined_processes_die_with_the_call(started: list[int]) -> None:
-    done: list[Verdict] = []
+    done: list[Outcome] = []
     sleep = "import time\ntime.sleep(60)"
     caller = threading.Thread(target=lambda: done.append(program(sleep, seconds=1, clock=2)))
     caller.start()
@@ -188,7 +188,7 @@ def test_confined_processes_die_with_the_call(started: list[int]) -> None:
         time.sleep(0.01)
     assert len(inside) >= 6
     caller.join()
-    assert done == [Verdict(False, "stopped after 2 s of elapsed time")]
+    assert done == [Outcome(False, "stopped after 2 s of elapsed time")]
     gone(lambda: inside & processes().keys())
 
 
@@ -266,4 +266,4 @@ def test_a_process_that_does_not_start_is_no_verdict(role: str, monkeypatch: pyt
 @needs_confinement
 def test_an_older_bubblewrap_leaves_the_folder_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confinement, "_sized", lambda: False)
-    assert program("try:\n    open('a', 'w')\n    raise SystemExit\nexcept OSError:\n    pass") == Verdict(True)
+    assert program("try:\n    open('a', 'w')\n    raise SystemExit\nexcept OSError:\n    pass") == Outcome(True)

@@ -77,7 +77,7 @@ def attribution_patch(
     @torch.inference_mode(False)
     def score(pair: TokenPair) -> PairScore:
         (start, end), tokens = pair.answer, pair.corrupt[: pair.answer[1] - 1]
-        judge = Judge(pair, metric)
+        judge = PairMeasure(pair, metric)
         clean = gradient_run(model, pair.clean[: end - 1], judge.note, gradient=False)
         corrupt = gradient_run(model, tokens, judge, gradient=ig_steps == 1)
         totals: dict[str, Tensor] = {}
@@ -99,7 +99,7 @@ def attribution_patch(
     return sweep(model, method, trials, score, metric, positions, corruption, run, ig_steps=ig_steps)
 
 
-class Judge:
+class PairMeasure:
     """From a run's logits to the metric of one pair. The clean run is noted first; the first one judged must be the corrupt."""
 
     def __init__(self, pair: TokenPair, metric: str | Measure) -> None:

@@ -20,7 +20,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
-from lens_heads.ranking.causal.attribution import Judge, gradient_at, gradient_run
+from lens_heads.ranking.causal.attribution import PairMeasure, gradient_at, gradient_run
 from lens_heads.ranking.causal.sweep import sweep
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
@@ -63,7 +63,7 @@ def attribute_queries(
 
     @torch.inference_mode(False)
     def score(pair: TokenPair) -> PairScore:
-        end, judge = pair.answer[1] - 1, Judge(pair, metric)
+        end, judge = pair.answer[1] - 1, PairMeasure(pair, metric)
         clean = gradient_run(model, pair.clean[:end], judge.note, gradient=False, names=hooks)
         corrupt = gradient_run(model, pair.corrupt[:end], judge, gradient=True, names=hooks)
         rows = []

@@ -22,7 +22,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.model.passes import Running
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
-from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
+from lens_heads.ranking.gates.gate import Gate, GateBatch, Hooks, on_z
 from lens_heads.ranking.gates.methods import RECENT, SINK, training_method
 from lens_heads.ranking.gates.passkeys import passkeys
 from lens_heads.ranking.gates.training import Training, TrainingOptions
@@ -58,11 +58,11 @@ class Duo(Gate):
     def read(self, parameter: Float[Tensor, "layer ..."]) -> Float[Tensor, "layer kv_head"]:
         return parameter
 
-    def alphas(self, parameter: Float[Tensor, "layer ..."], batch: Batch) -> Float[Tensor, "layer kv_head"]:
+    def alphas(self, parameter: Float[Tensor, "layer ..."], batch: GateBatch) -> Float[Tensor, "layer kv_head"]:
         """The gates in the forward of a batch."""
         return parameter
 
-    def hooks(self, parameter: Float[Tensor, "layer ..."], batch: Batch) -> Hooks:
+    def hooks(self, parameter: Float[Tensor, "layer ..."], batch: GateBatch) -> Hooks:
         shape = batch.shape
         alphas = repeat(self.alphas(parameter, batch), "layer kv -> layer (kv group)", group=shape.group)
 
@@ -90,7 +90,7 @@ class Duo(Gate):
     def _stream(self) -> dict[str, float]:
         return {"sink": self.sink, "recent": self.recent}
 
-    def teacher(self, model: Model, batch: Batch) -> dict[str, Any]:
+    def teacher(self, model: Model, batch: GateBatch) -> dict[str, Any]:
         """The intact model's last states and, where the full branch is the teacher's, every layer's z."""
         names = [f"blocks.{layer}.attn.hook_z" for layer in range(batch.shape.n_layers)]
         with recording(model, names if self.full == "teacher" else []) as seen, fast_attention(model):
@@ -98,7 +98,7 @@ class Duo(Gate):
         shape = (*batch.tokens.shape, batch.shape.n_heads, -1)
         return {"states": states, "z": [parts[0].reshape(shape) for parts in seen.values()]}
 
-    def loss(self, model: Model, batch: Batch) -> Float[Tensor, ""]:
+    def loss(self, model: Model, batch: GateBatch) -> Float[Tensor, ""]:
         both = zip(batch.answers(batch.teacher["states"]), batch.answers(_states(model, batch)), strict=True)
         return torch.cat([(intact - mixed).pow(2).mean(-1) for intact, mixed in both]).mean()
 
@@ -109,7 +109,7 @@ class Duo(Gate):
         parameter.clamp_(0, 1)
 
 
-def _states(model: Model, batch: Batch) -> Float[Tensor, "batch row d_model"]:
+def _states(model: Model, batch: GateBatch) -> Float[Tensor, "batch row d_model"]:
     """States after the final norm, of the last rows of all, float32."""
     rows: list[Tensor] = []
     name = f"blocks.{batch.shape.n_layers - 1}.hook_resid_post"

@@ -26,7 +26,7 @@ EditZ = Callable[[Float[Tensor, "batch row head d_head"]], Float[Tensor, "batch 
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class GateBatch:
     """Prompts with their answers but for the last token, left-padded. `step`: how many steps came before; -1 in validation.
 
     `teacher` holds what `Gate.teacher` noted of the intact model on this batch.
@@ -41,7 +41,7 @@ class Batch:
     teacher: Any = None
 
     @classmethod
-    def of(cls, model: Model, trials: Sequence[EncodedTrial], step: int = -1, seed: int = 0) -> Batch:
+    def of(cls, model: Model, trials: Sequence[EncodedTrial], step: int = -1, seed: int = 0) -> GateBatch:
         rows = [torch.cat([trial.tokens, trial.answer_tokens[:-1]]) for trial in trials]
         tokens, pads = left_pad(rows, model.W_U.device)
         return cls(tuple(trials), tokens, pads, head_geometry(model), step, seed)
@@ -81,18 +81,18 @@ class Gate(ABC):
         """The parameter before training, float32."""
 
     @abstractmethod
-    def hooks(self, parameter: Float[Tensor, "layer ..."], batch: Batch) -> Hooks:
+    def hooks(self, parameter: Float[Tensor, "layer ..."], batch: GateBatch) -> Hooks:
         """The edit of the forward."""
 
     @abstractmethod
     def read(self, parameter: Float[Tensor, "layer ..."]) -> Float[Tensor, "layer head"]:
         """A score for every head, higher for those that matter more, from the trained parameter."""
 
-    def teacher(self, model: Model, batch: Batch) -> Any:
+    def teacher(self, model: Model, batch: GateBatch) -> Any:
         """What the loss or the edit needs of the intact model; nothing by default."""
         return None
 
-    def loss(self, model: Model, batch: Batch) -> Float[Tensor, ""]:
+    def loss(self, model: Model, batch: GateBatch) -> Float[Tensor, ""]:
         """Mean negative log-likelihood of an answer's tokens, in nats, under the edit; a mean of trials' means."""
         logits = batch.answers(uncached(model, batch.tokens, batch.pads, batch.longest).float())
         return torch.stack(

@@ -17,7 +17,7 @@ from lens_heads.heads.units import to_query_heads
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.gates.duo import Duo, Full, check_streaming, fit_streaming
 from lens_heads.ranking.gates.fitted import Fitted
-from lens_heads.ranking.gates.gate import Batch
+from lens_heads.ranking.gates.gate import GateBatch
 from lens_heads.ranking.gates.methods import RECENT, SINK, training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
 from lens_heads.ranking.material import Material
@@ -53,7 +53,7 @@ class HardKuma(Duo):
         beta = torch.lgamma(1 + 1 / a) + torch.lgamma(b) - torch.lgamma(1 + 1 / a + b)
         return b * beta.exp()
 
-    def alphas(self, parameter: Float[Tensor, "layer kv_head 2"], batch: Batch) -> Float[Tensor, "layer kv_head"]:
+    def alphas(self, parameter: Float[Tensor, "layer kv_head 2"], batch: GateBatch) -> Float[Tensor, "layer kv_head"]:
         if batch.step < 0:
             return stretched(self.read(parameter))
         generator = torch.Generator().manual_seed((batch.seed * 1_000_003 + batch.step) % checks.LARGEST_SEED)

@@ -15,7 +15,7 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
-from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
+from lens_heads.ranking.gates.gate import Gate, GateBatch, Hooks, on_z
 from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
 from lens_heads.ranking.material import Material
@@ -23,7 +23,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.trial import AnyTrial
 
-Role = Literal["facilitating", "interfering", "irrelevant"]
+GateRole = Literal["facilitating", "interfering", "irrelevant"]
 DEFAULTS = Training(steps=100, lr=0.3, batch_size=8, clip=1.0)
 """The authors take 500 steps of 32 texts for each of the three fits, with lr 1."""
 CLAMP = 4.0
@@ -42,7 +42,7 @@ class HeadGate(Gate):
         generator = torch.Generator().manual_seed(seed)
         return torch.rand(shape.n_layers, shape.n_heads, generator=generator).logit(1e-6)
 
-    def hooks(self, parameter: Float[Tensor, "layer head"], batch: Batch) -> Hooks:
+    def hooks(self, parameter: Float[Tensor, "layer head"], batch: GateBatch) -> Hooks:
         return on_z(batch.shape, lambda layer: lambda z: z * parameter[layer].sigmoid()[:, None].to(z.device))
 
     def read(self, parameter: Float[Tensor, "layer head"]) -> Float[Tensor, "layer head"]:
@@ -70,10 +70,10 @@ class HeadRoles:
     kept: Fitted = field(repr=False)
     removed: Fitted = field(repr=False)
 
-    def scores(self, role: Role = "facilitating") -> HeadScores:
+    def scores(self, role: GateRole = "facilitating") -> HeadScores:
         """facilitating: G-; interfering: 1 - G+; irrelevant: G+ (1 - G-); all 0 to 1. ValueError for another role."""
-        if role not in get_args(Role):
-            raise ValueError(f"role={role!r}: use {', '.join(get_args(Role))}")
+        if role not in get_args(GateRole):
+            raise ValueError(f"role={role!r}: use {', '.join(get_args(GateRole))}")
         opened, closed = self.kept.scores.values, self.removed.scores.values
         values = {"facilitating": closed, "interfering": 1 - opened, "irrelevant": opened * (1 - closed)}[role]
         return replace(self.removed.scores, method=f"head_gating_{role}", values=values, per_trial=values[None])
@@ -91,7 +91,7 @@ class HeadRoles:
         score is above the threshold; "mixed" for a head without.
         """
         checks.share("threshold", threshold, "0.5")
-        by_role = {role: self.scores(role) for role in get_args(Role)}
+        by_role = {role: self.scores(role) for role in get_args(GateRole)}
         rows = []
         for head in by_role["facilitating"].ranking():
             found = {role: scores[head] for role, scores in by_role.items()}

@@ -19,7 +19,7 @@ from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
-from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
+from lens_heads.ranking.gates.gate import Gate, GateBatch, Hooks, on_z
 from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
 from lens_heads.ranking.material import Material
@@ -42,7 +42,7 @@ class Scaling(Gate):
     def start(self, shape: HeadGeometry, seed: int) -> Float[Tensor, "layer head d_head"]:
         return _small(shape, seed)
 
-    def hooks(self, parameter: Float[Tensor, "layer head d_head"], batch: Batch) -> Hooks:
+    def hooks(self, parameter: Float[Tensor, "layer head d_head"], batch: GateBatch) -> Hooks:
         return on_z(batch.shape, lambda layer: lambda z: z * (1 + parameter[layer].to(z.device)))
 
     def read(self, parameter: Float[Tensor, "layer head d_head"]) -> Float[Tensor, "layer head"]:
@@ -70,7 +70,7 @@ class Offsets(Gate):
             found[head.layer, head.head] = True
         return found
 
-    def hooks(self, parameter: Float[Tensor, "layer head d_head"], batch: Batch) -> Hooks:
+    def hooks(self, parameter: Float[Tensor, "layer head d_head"], batch: GateBatch) -> Hooks:
         offsets = parameter * self.chosen(batch.shape).to(parameter.device)[:, :, None]
         return on_z(batch.shape, lambda layer: lambda z: z + offsets[layer].to(z.device))
 

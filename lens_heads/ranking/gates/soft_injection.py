@@ -20,7 +20,7 @@ from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.vectors import HeadVectors, task_vectors
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
-from lens_heads.ranking.gates.gate import Batch, Gate, Hooks, on_z
+from lens_heads.ranking.gates.gate import Gate, GateBatch, Hooks, on_z
 from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
 from lens_heads.ranking.material import Material
@@ -44,7 +44,7 @@ class Injection(Gate):
     def start(self, shape: HeadGeometry, seed: int) -> Float[Tensor, "layer head"]:
         return torch.zeros(shape.n_layers, shape.n_heads)
 
-    def hooks(self, parameter: Float[Tensor, "layer head"], batch: Batch) -> Hooks:
+    def hooks(self, parameter: Float[Tensor, "layer head"], batch: GateBatch) -> Hooks:
         def edit(layer: int) -> Any:
             alpha, t = parameter[layer].sigmoid()[:, None], self.t[layer]
 

@@ -24,7 +24,7 @@ from lens_heads.model.forward import fast_attention
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import hooked, running
 from lens_heads.model.modes import evaluating
-from lens_heads.ranking.gates.gate import Batch, Gate
+from lens_heads.ranking.gates.gate import Gate, GateBatch
 from lens_heads.runs import checks
 from lens_heads.runs.options import check_known
 from lens_heads.runs.shards import Result
@@ -196,7 +196,9 @@ def _take(
         group["lr"] = training.rate(state.step)
     with torch.no_grad():
         gate.clamp(state.parameter)
-    batch = Batch.of(model, [trials[i] for i in training.picked(state.step, len(trials))], state.step, training.seed)
+    batch = GateBatch.of(
+        model, [trials[i] for i in training.picked(state.step, len(trials))], state.step, training.seed
+    )
     optimizer.zero_grad()
     with torch.enable_grad():
         loss = objective(model, gate, state.parameter, state.carried, batch, backward=True)
@@ -218,7 +220,7 @@ def _take(
 
 
 def objective(
-    model: Model, gate: Gate, parameter: Tensor, carried: float, batch: Batch, backward: bool = False
+    model: Model, gate: Gate, parameter: Tensor, carried: float, batch: GateBatch, backward: bool = False
 ) -> float:
     """Loss and penalty of one batch; with `backward`, the gradient of both is added to that of the parameter."""
     with torch.no_grad():
@@ -237,7 +239,9 @@ def _note(model: Model, gate: Gate, state: State, validation: Sequence[EncodedTr
     size, parameter = training.batch_size, state.parameter.detach()
     parts = [validation[start : start + size] for start in range(0, len(validation), size)]
     with torch.no_grad():
-        losses = [objective(model, gate, parameter, state.carried, Batch.of(model, part)) * len(part) for part in parts]
+        losses = [
+            objective(model, gate, parameter, state.carried, GateBatch.of(model, part)) * len(part) for part in parts
+        ]
     loss = sum(losses) / len(validation) if validation else math.nan
     if validation:
         _check(gate, state, loss, training, validated=True)

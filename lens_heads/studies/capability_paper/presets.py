@@ -127,7 +127,7 @@ the kin of GSM8K, HumanEval that of MBPP. Each split of swearing has half of its
 
 LEAD, PASS = "css", "locos"
 """The study's own method, and the one that scores heads in a single pass, for trials with needles."""
-CONTROLS = (None, "random_initialised", "permuted_answers")
+CAPABILITY_NEGATIVES = (None, "random_initialised", "permuted_answers")
 
 
 @dataclass(frozen=True)
@@ -189,8 +189,8 @@ class Preset:
             raise ValueError(
                 f"kind={self.kind!r}: use {' or '.join(map(repr, ready))}, which need no reference or options"
             )
-        if self.control not in CONTROLS:
-            raise ValueError(f"control={self.control!r}: use one of {', '.join(map(repr, CONTROLS))}")
+        if self.control not in CAPABILITY_NEGATIVES:
+            raise ValueError(f"control={self.control!r}: use one of {', '.join(map(repr, CAPABILITY_NEGATIVES))}")
         checks.whole_fields(self, n_select=1, n_test=1, mask_draws=1, kin_draws=0, random_draws=2, curve_draws=1)
         checks.whole_fields(
             self, n_masks=FOLDS, k=1, at_least=2, candidates=1, most_evaluations=1, batch_size=1, seed=0

@@ -80,7 +80,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class CapabilitySetup:
     """What the stages share: the model, the preset, the trials, and the model's folder."""
 
     model: Model
@@ -108,30 +108,30 @@ class Bench:
         return localize(measured, method=method, n_masks=plan.n_masks, sparsity=plan.sparsity, k=plan.k, seed=seed)
 
 
-def check_trials(bench: Bench) -> None:
+def check_trials(setup: CapabilitySetup) -> None:
     """Raise ValueError, before anything is run, for prompts that exceed the context and trials that both find and test heads."""
-    text, shape = bench.model.tokenizer, head_geometry(bench.model)
+    text, shape = setup.model.tokenizer, head_geometry(setup.model)
     chosen_on, tested = (
         {
-            task: made_on(encode_all(trials, text, shape.n_ctx, bench.capability(task).max_new_tokens, shape.d_vocab))
+            task: made_on(encode_all(trials, text, shape.n_ctx, setup.capability(task).max_new_tokens, shape.d_vocab))
             for task, trials in half.items()
         }
-        for half in (bench.asked.selection, bench.asked.tests)
+        for half in (setup.asked.selection, setup.asked.tests)
     )
     for tests, (name, chosen) in itertools.product(tested.values(), chosen_on.items()):
         check_made_on(name, chosen, tests)
 
 
-def localized(bench: Bench, task: str) -> list[HeadScores] | str:
+def localized(setup: CapabilitySetup, task: str) -> list[HeadScores] | str:
     """A capability's heads by every draw of masks, or why it has none: nothing changes its metric, or too many runs failed."""
-    measured, found, reason = bench.masked(task), [], ""
-    for draw in range(bench.plan.mask_draws if task == owner(task) else bench.plan.kin_draws):
+    measured, found, reason = setup.masked(task), [], ""
+    for draw in range(setup.plan.mask_draws if task == owner(task) else setup.plan.kin_draws):
         try:
-            found.append(bench.located(measured, LEAD, task, draw))
+            found.append(setup.located(measured, LEAD, task, draw))
         except (NothingToExplain, RuntimeError) as error:
             reason = str(error)
             continue
-        found[-1].save(bench.out / "scores" / f"{task.replace(', ', '-')}-{draw}.json")
+        found[-1].save(setup.out / "scores" / f"{task.replace(', ', '-')}-{draw}.json")
     return found or reason
 
 
@@ -143,29 +143,29 @@ def affordable(plan: Preset, heads: int, needles: bool) -> list[str]:
     return [name for name in allowed if name != PASS or needles]
 
 
-def by_method(bench: Bench, methods: Sequence[str]) -> Repeated:
+def by_method(setup: CapabilitySetup, methods: Sequence[str]) -> Repeated:
     """The heads of one capability by every other method that uses masks, from the same trials and shared masks.
 
     A method that fails is skipped with a warning.
     """
-    name, found = bench.plan.compared, {}
-    measured = bench.masked(name)
+    name, found = setup.plan.compared, {}
+    measured = setup.masked(name)
     for method in methods:
         if method in (LEAD, PASS):
             continue
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "(?s).*(masks repeat another|greedy search stopped)", UserWarning)
-                found[method] = [bench.located(measured, method, name)]
+                found[method] = [setup.located(measured, method, name)]
         except (ValueError, RuntimeError) as error:
             warnings.warn(f"{method} is skipped: {error}", stacklevel=users_line())
     return found
 
 
-def by_pass(bench: Bench) -> HeadScores:
+def by_pass(setup: CapabilitySetup) -> HeadScores:
     """The heads that write the answer and read it from the needle, from one pass over each trial."""
-    options: dict[str, Any] = {"teacher_forced": True, "batch_size": bench.plan.batch_size, "out": bench.out / PASS}
-    return score_heads(bench.model, bench.asked.selection[bench.plan.compared], [PASS], **options)[PASS]
+    options: dict[str, Any] = {"teacher_forced": True, "batch_size": setup.plan.batch_size, "out": setup.out / PASS}
+    return score_heads(setup.model, setup.asked.selection[setup.plan.compared], [PASS], **options)[PASS]
 
 
 def leads(name: str, draws: Iterable[HeadScores], k: int, trials: int | None = None) -> list[HeadSet]:
@@ -173,17 +173,17 @@ def leads(name: str, draws: Iterable[HeadScores], k: int, trials: int | None = N
     return [head_set(Condition.top(name, k), found.ranking()[:k], draw, trials) for draw, found in enumerate(draws)]
 
 
-def uniform(bench: Bench, k: int, draws: int) -> list[HeadSet]:
+def uniform(setup: CapabilitySetup, k: int, draws: int) -> list[HeadSet]:
     """Random sets of all heads, on the first trials."""
-    plan, shape = bench.plan, head_geometry(bench.model)
+    plan, shape = setup.plan, head_geometry(setup.model)
     everyone, few = every_head(shape.n_layers, shape.n_heads), plan.random_trials
     chosen = Controls("random", draws, plan.seed).random(everyone, k)
     return [head_set(Condition.random(k), heads, draw, few) for draw, heads in enumerate(chosen)]
 
 
-def matched(bench: Bench, name: str, found: Sequence[HeadScores]) -> list[HeadSet]:
+def matched(setup: CapabilitySetup, name: str, found: Sequence[HeadScores]) -> list[HeadSet]:
     """Random sets with the layers of a capability's heads: of its draws of masks in turn."""
-    plan, like, everyone = bench.plan, Condition.random_like(name, bench.plan.k), found[0].ranking()
+    plan, like, everyone = setup.plan, Condition.random_like(name, setup.plan.k), found[0].ranking()
     drawn = [
         random_like(found[draw % len(found)].ranking()[: plan.k], everyone, plan.seed + draw)
         for draw in range(plan.random_draws)
@@ -191,41 +191,41 @@ def matched(bench: Bench, name: str, found: Sequence[HeadScores]) -> list[HeadSe
     return [head_set(like, heads, draw, plan.random_trials) for draw, heads in enumerate(drawn)]
 
 
-def grid(bench: Bench, task: str, choices: bool = False) -> Grid:
+def grid(setup: CapabilitySetup, task: str, choices: bool = False) -> Grid:
     """The trials of a task, ready to run under any heads. Choices that no metric reads are dropped, since each costs a run."""
-    one, trials = bench.capability(task), bench.asked.tests[task]
-    options = bench.running(task, "choices" if choices else "ablations")
-    ablation, run = ablation_run(bench.model, bench.plan.kind, options)
+    one, trials = setup.capability(task), setup.asked.tests[task]
+    options = setup.running(task, "choices" if choices else "ablations")
+    ablation, run = ablation_run(setup.model, setup.plan.kind, options)
     generate = one.max_new_tokens > 0
-    found = Grid.of(bench.model, {task: with_choices(trials) if choices else trials}, ablation, run, generate)
+    found = Grid.of(setup.model, {task: with_choices(trials) if choices else trials}, ablation, run, generate)
     if not choices and not {one.metric, one.right} & set(CHOICE_METRICS):
         found.tasks[task] = without_choices(found.tasks[task])
     return found
 
 
-def ablated(bench: Bench, sets: Mapping[str, Sequence[HeadSet]], choices: bool = False) -> AblationCurve:
+def ablated(setup: CapabilitySetup, sets: Mapping[str, Sequence[HeadSet]], choices: bool = False) -> AblationCurve:
     """Every task under its sets of heads and under none, on all its trials."""
-    tables = [grid(bench, task, choices).run([NO_ABLATION, *listed]) for task, listed in sets.items()]
-    return AblationCurve(pd.concat(tables, ignore_index=True), {"k": bench.plan.k})
+    tables = [grid(setup, task, choices).run([NO_ABLATION, *listed]) for task, listed in sets.items()]
+    return AblationCurve(pd.concat(tables, ignore_index=True), {"k": setup.plan.k})
 
 
-def damage(bench: Bench, scores: Repeated) -> AblationCurve:
+def damage(setup: CapabilitySetup, scores: Repeated) -> AblationCurve:
     """Every capability's heads on every task, and random heads of both kinds. Heads of other data run on their capability.
 
     A capability's own trials stop at the wanted precision.
     """
-    plan, found, sets = bench.plan, [], {}
+    plan, found, sets = setup.plan, [], {}
     own = {name: draws for name, draws in scores.items() if name == owner(name)}
-    for task in bench.asked.tests:
+    for task in setup.asked.tests:
         name = owner(task)
         sets[task] = [one for source, draws in own.items() for one in leads(source, draws, plan.k)]
         if name in own:
             sets[task] += leads(kin_of(name), scores.get(kin_of(name), ()), plan.k)
         if task == name:
-            sets[task] += uniform(bench, plan.k, plan.random_draws)
-            sets[task] += matched(bench, name, own[name]) if name in own else []
+            sets[task] += uniform(setup, plan.k, plan.random_draws)
+            sets[task] += matched(setup, name, own[name]) if name in own else []
     for task, listed in sets.items():
-        whole, metric, done = grid(bench, task), bench.capability(task).metric, 0
+        whole, metric, done = grid(setup, task), setup.capability(task).metric, 0
         if task not in own or not metric.endswith("logprob"):
             found.append(whole.run([NO_ABLATION, *listed]))
             continue
@@ -240,24 +240,24 @@ def damage(bench: Bench, scores: Repeated) -> AblationCurve:
     return AblationCurve(pd.concat(found, ignore_index=True), {"k": plan.k})
 
 
-def curves(bench: Bench, scores: Repeated) -> AblationCurve:
+def curves(setup: CapabilitySetup, scores: Repeated) -> AblationCurve:
     """More and more of each capability's heads on its own trials, and random heads."""
-    plan, sets = bench.plan, defaultdict(list)
+    plan, sets = setup.plan, defaultdict(list)
     for name, draws in scores.items():
         for k in plan.ks if name == owner(name) else ():
-            sets[name] += [*leads(name, draws, k, plan.random_trials), *uniform(bench, k, plan.curve_draws)]
-    return ablated(bench, sets)
+            sets[name] += [*leads(name, draws, k, plan.random_trials), *uniform(setup, k, plan.curve_draws)]
+    return ablated(setup, sets)
 
 
-def each_alone(bench: Bench, scores: Repeated) -> AblationCurve:
+def each_alone(setup: CapabilitySetup, scores: Repeated) -> AblationCurve:
     """Every head of every capability alone, on the capability's first trials, beside all of them together."""
-    plan, sets = bench.plan, {}
+    plan, sets = setup.plan, {}
     for name, draws in scores.items():
         if name == owner(name):
             heads = sorted({head for found in draws for head in found.ranking()[: plan.k]})
             together = leads(name, draws, plan.k, plan.random_trials)
             sets[name] = [*together, *(single(head, plan.random_trials) for head in heads)]
-    return ablated(bench, sets)
+    return ablated(setup, sets)
 
 
 def single(head: Head, trials: int | None = None) -> HeadSet:
@@ -265,14 +265,14 @@ def single(head: Head, trials: int | None = None) -> HeadSet:
     return head_set(Condition.given(str(head), 1), [head], trials=trials)
 
 
-def candidates(bench: Bench, heads: Sequence[Head]) -> AblationCurve:
+def candidates(setup: CapabilitySetup, heads: Sequence[Head]) -> AblationCurve:
     """Heads that may be universal, one by one, on every capability and general task, with choices in every trial."""
-    return ablated(bench, {task: [single(head) for head in heads] for task in bench.asked.evaluation}, choices=True)
+    return ablated(setup, {task: [single(head) for head in heads] for task in setup.asked.evaluation}, choices=True)
 
 
-def methods(bench: Bench, found: Repeated) -> AblationCurve:
+def methods(setup: CapabilitySetup, found: Repeated) -> AblationCurve:
     """The heads of every method on the capability that they were found for and on the others, beside random heads."""
-    plan = bench.plan
+    plan = setup.plan
     sets = [one for method, draws in found.items() for one in leads(method, draws, plan.k)]
-    tasks = dict.fromkeys(bench.asked.evaluation, sets)
-    return ablated(bench, {**tasks, plan.compared: [*sets, *uniform(bench, plan.k, plan.random_draws)]})
+    tasks = dict.fromkeys(setup.asked.evaluation, sets)
+    return ablated(setup, {**tasks, plan.compared: [*sets, *uniform(setup, plan.k, plan.random_draws)]})

@@ -31,7 +31,7 @@ from lens_heads.studies.capability_paper.presets import (
     of_capabilities,
     owner,
 )
-from lens_heads.studies.capability_paper.stages import Asked, Bench, affordable
+from lens_heads.studies.capability_paper.stages import Asked, CapabilitySetup, affordable
 from lens_heads.studies.finding import records
 from lens_heads.studies.presets import named_preset, resized
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct
@@ -133,7 +133,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
     def check(self, model: Model) -> None:
         """Refuse processed weights, prompts that exceed the context, and trials that both find and test heads."""
         require_raw_weights(model)
-        stages.check_trials(Bench(model, self.plan, self.asked, Path()))
+        stages.check_trials(CapabilitySetup(model, self.plan, self.asked, Path()))
 
     def registered(self) -> pd.DataFrame:
         return registered(self.plan)
@@ -145,8 +145,8 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         return [trials[0] for trials in self.asked.evaluation.values()]
 
     def one(self, model: Model, run: StageRun) -> CapabilityFinding:
-        bench, name = Bench(model, self.plan, self.asked, run.folder), head_geometry(model).name
-        found = {task: run.stage(f"heads of {task}", stages.localized, bench, task) for task in self.asked.selection}
+        setup, name = CapabilitySetup(model, self.plan, self.asked, run.folder), head_geometry(model).name
+        found = {task: run.stage(f"heads of {task}", stages.localized, setup, task) for task in self.asked.selection}
         reasons = {task: one for task, one in found.items() if isinstance(one, str)}
         scores = {
             task: one for task, one in found.items() if isinstance(one, list) and isinstance(found[owner(task)], list)
@@ -155,24 +155,24 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             raise ValueError(f"{name}: no capability has heads: {' '.join(reasons.values())}")
         own = [task for task in scores if task == owner(task)]
         if self.plan.compared not in own:
-            bench = replace(bench, plan=replace(self.plan, compared=own[0]))
-        plan = bench.plan
-        curve = run.stage("damage", stages.damage, bench, scores)
-        curves = run.stage("curves", stages.curves, bench, scores)
-        each = run.stage("each alone", stages.each_alone, bench, scores)
+            setup = replace(setup, plan=replace(self.plan, compared=own[0]))
+        plan = setup.plan
+        curve = run.stage("damage", stages.damage, setup, scores)
+        curves = run.stage("curves", stages.curves, setup, scores)
+        each = run.stage("each alone", stages.each_alone, setup, scores)
         mine = {task: scores[task] for task in own}
-        alone = run.stage("candidates", stages.candidates, bench, list(damage.shared(mine, plan.k, plan.candidates)))
+        alone = run.stage("candidates", stages.candidates, setup, list(damage.shared(mine, plan.k, plan.candidates)))
         lead, needles = scores[plan.compared], all(trial.needle for trial in self.asked.selection[plan.compared])
         listed = stages.affordable(plan, lead[0].values.numel(), needles)
-        methods = {LEAD: lead, **run.stage("methods", stages.by_method, bench, listed)}
+        methods = {LEAD: lead, **run.stage("methods", stages.by_method, setup, listed)}
         if PASS in listed:
-            methods[PASS] = [run.stage(PASS, stages.by_pass, bench)]
-        compared = run.stage("methods, ablated", stages.methods, bench, methods)
+            methods[PASS] = [run.stage(PASS, stages.by_pass, setup)]
+        compared = run.stage("methods, ablated", stages.methods, setup, methods)
         finding = judged(
             name,
             plan,
             scores=scores,
-            chances={task: chance(made, bench.capability(task).right) for task, made in self.asked.tests.items()},
+            chances={task: chance(made, setup.capability(task).right) for task, made in self.asked.tests.items()},
             curves={"curve": curve, "alone": alone, "compared": compared},
             evaluations={method: found[0].meta.get("evaluations", 1) for method, found in methods.items()},
             reasons=reasons,

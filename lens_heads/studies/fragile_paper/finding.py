@@ -14,7 +14,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.studies.finding import Finding
 
 ALL = "all tasks"
-Rankings = dict[str, dict[str, HeadScores]]
+TaskRankings = dict[str, dict[str, HeadScores]]
 """Scores by method, then by task; `ALL` pools the tasks."""
 
 
@@ -26,7 +26,7 @@ class FragileFinding(Finding):
     `headline` is the number that claims are judged at. `curve` ablates the pooled rankings and many random sets.
     """
 
-    scores: Rankings
+    scores: TaskRankings
     matrix: TransferMatrix
     curve: AblationCurve
     sizes: dict[int, int]

@@ -19,7 +19,7 @@ METRIC = "logprob"
 """What every claim is judged by: nats per answer token."""
 
 TASKS = tuple(settings()["tasks"])
-CONTROLS = (None, "random_initialised", "exchanged_needles", "permuted_answers")
+FRAGILE_NEGATIVES = (None, "random_initialised", "exchanged_needles", "permuted_answers")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Preset:
         checks.whole_numbers("ks", self.ks)
         Precision(self.precision, 1 if self.max_trials is None else self.max_trials)
         measured = METRICS if self.generate else FORCED_METRICS
-        known = {"headline_k": self.ks, "lead": self.methods, "right": measured, "control": CONTROLS}
+        known = {"headline_k": self.ks, "lead": self.methods, "right": measured, "control": FRAGILE_NEGATIVES}
         for name, among in known.items():
             if getattr(self, name) not in among:
                 why = f" is not measured with generate={self.generate}" if among is measured else ""

@@ -30,7 +30,7 @@ from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.runs.digests import digest
 from lens_heads.stats.intervals import NOTHING
 from lens_heads.studies.fragile_paper.claims import by_metric
-from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Rankings
+from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, TaskRankings
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
 from lens_heads.studies.fragile_paper.sources import FORMATS, SUBJECTS
 from lens_heads.trials.documents import DocumentTrial
@@ -42,7 +42,7 @@ RESTORED = ("random", "random_like")
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class FragileSetup:
     """What the stages share: the model, the preset, the trials by task, and the model's folder."""
 
     model: Model
@@ -80,12 +80,12 @@ class Bench:
         return {name: getattr(plan, name) for name in names}
 
 
-def detect(bench: Bench) -> Rankings:
+def detect(setup: FragileSetup) -> TaskRankings:
     """Score every head by every method, on each task's documents and on all of them."""
-    methods = bench.plan.methods
+    methods = setup.plan.methods
     by_task = {
-        task: score_heads(bench.model, trials, methods, out=bench.out / "scores" / task)
-        for task, trials in bench.documents.items()
+        task: score_heads(setup.model, trials, methods, out=setup.out / "scores" / task)
+        for task, trials in setup.documents.items()
     }
     found = {method: {task: scores[method] for task, scores in by_task.items()} for method in methods}
     return {method: {**scores, ALL: compare.pool_scores(scores)} for method, scores in found.items()}
@@ -96,80 +96,80 @@ def of_tasks(scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
     return {task: found for task, found in scores.items() if task != ALL}
 
 
-def transfer(bench: Bench, scores: Mapping[str, HeadScores]) -> TransferMatrix:
+def transfer(setup: FragileSetup, scores: Mapping[str, HeadScores]) -> TransferMatrix:
     """Ablate every task's heads on every task. The matrix names numbers of heads by the k that they stand for."""
-    sizes = bench.sizes
+    sizes = setup.sizes
     found = transfer_matrix(
-        bench.model,
-        bench.tests,
+        setup.model,
+        setup.tests,
         of_tasks(scores),
         ks=list(sizes),
-        controls=Controls("random", bench.plan.random_draws),
+        controls=Controls("random", setup.plan.random_draws),
         metric=METRIC,
-        out=bench.out / "transfer",
-        **bench.ablating,
+        out=setup.out / "transfer",
+        **setup.ablating,
     )
     assert found.per_item is not None
     rows = found.per_item.assign(k=found.per_item["k"].map({0: 0, **sizes}))
     ablated = {str(k): size for size, k in sizes.items()}
     return replace(
-        found, per_item=rows, meta=found.meta | {"model": head_geometry(bench.model).name, "heads_ablated": ablated}
+        found, per_item=rows, meta=found.meta | {"model": head_geometry(setup.model).name, "heads_ablated": ablated}
     )
 
 
-def headline(bench: Bench, scores: Rankings) -> AblationCurve:
+def headline(setup: FragileSetup, scores: TaskRankings) -> AblationCurve:
     """Ablate the heads of the pooled and of the foreign ranking, and many random sets, on the trials of all tasks."""
-    plan, trials = bench.plan, bench.mixed
+    plan, trials = setup.plan, setup.mixed
     rankings = {ALL: scores[plan.lead][ALL]} | {f"{name}, {ALL}": scores[name][ALL] for name in plan.foreign}
     return ablation_curve(
-        bench.model,
+        setup.model,
         {ALL: trials},
         rankings,
-        ks=[bench.headline],
+        ks=[setup.headline],
         controls=Controls(
             ("random", "random_like") if plan.layer_matched else ("random",),
             draws=plan.random_sets,
             trials=plan.random_trials,
         ),
         precision=plan.stops(len(trials)),
-        out=bench.out / "headline",
-        **bench.ablating,
+        out=setup.out / "headline",
+        **setup.ablating,
     )
 
 
-def mended(bench: Bench, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
+def mended(setup: FragileSetup, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
     """Recovery of each task's own heads: `Recovery.per_example` of every k and task with a trial to restore, by k and task."""
-    plan, rows = bench.plan, []
+    plan, rows = setup.plan, []
     room = {"max_new_tokens": plan.max_new_tokens} if plan.flipped else {}
     how = {"fair": plan.fair, "flipped": plan.flipped, "kind": plan.kind, **room}
-    for size, k in bench.sizes.items():
-        for task, trials in bench.tests.items():
-            heads, folder = scores[task].top(size), bench.out / "recovery" / f"{task}-{size}"
+    for size, k in setup.sizes.items():
+        for task, trials in setup.tests.items():
+            heads, folder = scores[task].top(size), setup.out / "recovery" / f"{task}-{size}"
             controls, few = Controls(RESTORED, plan.recovery_draws), trials[: plan.recovery_trials]
             options = {"controls": controls, "ranking": scores[task], "out": folder, **how}
             try:
-                found = recovery(bench.model, few, heads, heads, **options)
+                found = recovery(setup.model, few, heads, heads, **options)
             except NothingFlipped:
                 continue
             rows.append(found.per_example.assign(k=k, task=task))
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame({"k": [], "task": [], "set": []})
 
 
-def about_tasks(bench: Bench, matrix: TransferMatrix) -> pd.DataFrame:
+def about_tasks(setup: FragileSetup, matrix: TransferMatrix) -> pd.DataFrame:
     """One row per task: answer format, subject, log-probability without ablation, and tokens of its answers (mean)."""
-    shape, rows = head_geometry(bench.model), []
+    shape, rows = head_geometry(setup.model), []
     for task, base in zip(matrix.targets, matrix.cells.base, strict=True):
-        encoded = encode_all(bench.tests[task], bench.model.tokenizer, shape.n_ctx)
+        encoded = encode_all(setup.tests[task], setup.model.tokenizer, shape.n_ctx)
         length = sum(len(trial.answer_tokens) for trial in encoded) / len(encoded)
         row = {"task": task, "format": FORMATS[task], "subject": SUBJECTS[task], "unablated": float(base)}
         rows.append(row | {"answer_tokens": length})
     return pd.DataFrame(rows)
 
 
-def shared_heads(bench: Bench, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
+def shared_heads(setup: FragileSetup, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
     """How many top heads every two tasks share, compared with chance, at every k."""
     rankings = of_tasks(scores)
-    frames = [compare.head_overlaps(rankings, k=size).assign(for_k=k) for size, k in bench.sizes.items() if size > 1]
+    frames = [compare.head_overlaps(rankings, k=size).assign(for_k=k) for size, k in setup.sizes.items() if size > 1]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"for_k": []})
 
 

@@ -97,15 +97,15 @@ class FragileStudy(Study[Preset, FragileFinding]):
     def costs(self, model: Model) -> dict[str, int]:
         """As the runner asks; sets of heads that agree by chance run once. `validation` is of a pair's second model."""
         plan, tasks = self.plan, len(self.plan.tasks)
-        trials, bench = sum(map(len, self.tests.values())), stages.Bench(model, plan, {}, {}, Path())
+        trials, setup = sum(map(len, self.tests.values())), stages.FragileSetup(model, plan, {}, {}, Path())
         recovered = sum(len(each[: plan.recovery_trials]) for each in self.tests.values())
         random = (1 + plan.layer_matched) * plan.random_sets * min(plan.random_trials, trials)
         controls = len(stages.RESTORED) * plan.recovery_draws if plan.fair else 0
         return {
             "detection": sum(map(len, self.documents.values())),
-            "transfer": trials * (1 + len(bench.sizes) * (tasks + plan.random_draws)),
+            "transfer": trials * (1 + len(setup.sizes) * (tasks + plan.random_draws)),
             "headline": min(trials, plan.max_trials or trials) * (2 + len(plan.foreign)) + random,
-            "recovery": recovered * len(bench.sizes) * (2 + controls),
+            "recovery": recovered * len(setup.sizes) * (2 + controls),
             "validation": trials * (2 + stages.DRAWS),
         }
 
@@ -114,13 +114,13 @@ class FragileStudy(Study[Preset, FragileFinding]):
 
     def one(self, model: Model, run: StageRun) -> FragileFinding:
         plan, name = self.plan, head_geometry(model).name
-        bench = stages.Bench(model, plan, self.documents, self.tests, run.folder)
-        scores = run.stage("detection", stages.detect, bench)
+        setup = stages.FragileSetup(model, plan, self.documents, self.tests, run.folder)
+        scores = run.stage("detection", stages.detect, setup)
         lead = scores[plan.lead]
-        matrix = run.stage("transfer", stages.transfer, bench, lead)
-        curve = run.stage("headline", stages.headline, bench, scores)
-        restored = run.stage("recovery", stages.mended, bench, lead)
-        metrics, k = by_metric(matrix, plan), bench.sizes[bench.headline]
+        matrix = run.stage("transfer", stages.transfer, setup, lead)
+        curve = run.stage("headline", stages.headline, setup, scores)
+        restored = run.stage("recovery", stages.mended, setup, lead)
+        metrics, k = by_metric(matrix, plan), setup.sizes[setup.headline]
         cells = [
             one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=metric) for metric, one in metrics.items()
         ]
@@ -131,9 +131,9 @@ class FragileStudy(Study[Preset, FragileFinding]):
         ]
         frames = {
             **judged(name, matrix, curve, restored, plan, k),
-            "tasks": stages.about_tasks(bench, matrix),
+            "tasks": stages.about_tasks(setup, matrix),
             "cells": pd.concat(cells),
-            "shared_heads": stages.shared_heads(bench, lead),
+            "shared_heads": stages.shared_heads(setup, lead),
             "best_heads": pd.concat(best, ignore_index=True),
         }
         items = matrix.per_item
@@ -148,8 +148,8 @@ class FragileStudy(Study[Preset, FragileFinding]):
             scores=scores,
             matrix=matrix,
             curve=curve,
-            sizes=bench.sizes,
-            headline=bench.headline,
+            sizes=setup.sizes,
+            headline=setup.headline,
         )
 
     def seen(self, found: FragileFinding) -> Seen:

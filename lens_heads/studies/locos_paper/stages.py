@@ -15,7 +15,7 @@ import torch
 from lens_heads import compare
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
-from lens_heads.evidence.recovery import CONTROLS as RESTORED
+from lens_heads.evidence.recovery import RECOVERY_CONTROLS as RESTORED
 from lens_heads.evidence.recovery import recovery
 from lens_heads.evidence.recovery_results import NothingFlipped, Recovery
 from lens_heads.heads.conditions import NO_NEEDLE, Condition
@@ -50,7 +50,7 @@ def detect(
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class LocosSetup:
     """What the stages share: the model, the preset, the selection and test trials, and the model's folder."""
 
     model: Model
@@ -87,19 +87,19 @@ class Bench:
         return ablation_curve(self.model, {task: trials}, rankings, **{**how, **options})
 
 
-def chosen(bench: Bench, scores: Mapping[str, HeadScores]) -> AblationCurve:
+def chosen(setup: LocosSetup, scores: Mapping[str, HeadScores]) -> AblationCurve:
     """What LOCOS's and the baselines' heads cost on selection trials: chooses k and the best baseline, and proves nothing."""
     rankings = {name: scores[name] for name in (LEAD, *ATTENTION) if name in scores}
-    trials, controls = bench.select[: bench.plan.choose], Controls(NO_NEEDLE, trials=20)
-    out = bench.out / "choice"
-    return bench.ablate(TASK, trials, rankings, ks=bench.plan.ks, controls=controls, selecting=True, out=out)
+    trials, controls = setup.select[: setup.plan.choose], Controls(NO_NEEDLE, trials=20)
+    out = setup.out / "choice"
+    return setup.ablate(TASK, trials, rankings, ks=setup.plan.ks, controls=controls, selecting=True, out=out)
 
 
-def rivals(bench: Bench, scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
+def rivals(setup: LocosSetup, scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
     """What hundreds of runs find on selection trials: what each head costs when it is ablated alone, and its patching effect."""
-    lead, trials, heads = scores[LEAD], bench.select[: bench.plan.rivals], scores[LEAD].ranking()
-    how: dict[str, Any] = {"ks": [1], "controls": (), "selecting": True, "out": bench.out / "alone"}
-    found = bench.ablate(TASK, trials, {LEAD: lead}, sets={str(head): head for head in heads}, **how)
+    lead, trials, heads = scores[LEAD], setup.select[: setup.plan.rivals], scores[LEAD].ranking()
+    how: dict[str, Any] = {"ks": [1], "controls": (), "selecting": True, "out": setup.out / "alone"}
+    found = setup.ablate(TASK, trials, {LEAD: lead}, sets={str(head): head for head in heads}, **how)
     none = found.values(Condition.none(), "logprob")
     costs = torch.zeros(len(none), lead.n_layers, lead.n_heads)
     for head in heads:
@@ -107,39 +107,39 @@ def rivals(bench: Bench, scores: Mapping[str, HeadScores]) -> dict[str, HeadScor
         costs[:, head.layer, head.head] = torch.tensor(cost.to_numpy())
     about: dict[str, Any] = {"model": lead.model, "made_on": lead.made_on, "score_unit": "nats"}
     alone = HeadScores.from_trials("one_shot", costs, list(none.index), **about)
-    return {"one_shot": alone, "patching": patch_heads(bench.model, trials, out=bench.out / "patching")}
+    return {"one_shot": alone, "patching": patch_heads(setup.model, trials, out=setup.out / "patching")}
 
 
-def headline(bench: Bench, scores: Mapping[str, HeadScores], k: int, baseline: str) -> dict[str, AblationCurve]:
+def headline(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int, baseline: str) -> dict[str, AblationCurve]:
     """The headline at one k, by task: the test trials with every control, other tasks with LOCOS and random heads alone."""
-    plan, found = bench.plan, {}
+    plan, found = setup.plan, {}
     names = [name for name in dict.fromkeys((*HEADLINE_METHODS, baseline, TUNED, *RIVALS)) if name in scores]
     controls = Controls(("random", "random_like", NO_NEEDLE), plan.draws, trials=plan.few)
     precision, rankings = Precision(plan.precision, plan.max_trials), {name: scores[name] for name in names}
-    out = bench.out / "headline"
-    found[TASK] = bench.ablate(TASK, bench.test, rankings, ks=[k], controls=controls, precision=precision, out=out)
-    for task, trials in bench.others.items():
+    out = setup.out / "headline"
+    found[TASK] = setup.ablate(TASK, setup.test, rankings, ks=[k], controls=controls, precision=precision, out=out)
+    for task, trials in setup.others.items():
         few = Controls("random", plan.draws, trials=plan.few_others)
-        out = bench.out / f"headline-{task}"
-        found[task] = bench.ablate(task, trials, {LEAD: scores[LEAD]}, ks=[k], controls=few, out=out)
+        out = setup.out / f"headline-{task}"
+        found[task] = setup.ablate(task, trials, {LEAD: scores[LEAD]}, ks=[k], controls=few, out=out)
     return found
 
 
-def curve(bench: Bench, scores: Mapping[str, HeadScores], k: int) -> AblationCurve:
+def curve(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int) -> AblationCurve:
     """RQ1 to RQ3: more and more of every ranking's heads on fewer test trials, with controls."""
-    plan = bench.plan
+    plan = setup.plan
     rankings = {
         name: scores[name] for name in dict.fromkeys((*plan.ablated, "locos_exact", TUNED, *RIVALS)) if name in scores
     }
-    return bench.ablate(
+    return setup.ablate(
         TASK,
-        bench.test[: plan.curve_trials],
+        setup.test[: plan.curve_trials],
         rankings,
         ks=sorted({*plan.ks, k}),
         controls=Controls(plan.controls, plan.seeds, trials=20),
         sets=exclusive_sets(rankings, k) if plan.exclusive else None,
         generate=plan.judge_text_everywhere,
-        out=bench.out / "ablation",
+        out=setup.out / "ablation",
     )
 
 
@@ -155,51 +155,51 @@ def exclusive_sets(scores: Mapping[str, HeadScores], k: int) -> dict[str, list[H
     return {name: heads for name, heads in sets.items() if heads}
 
 
-def judged_texts(bench: Bench, scores: Mapping[str, HeadScores], k: int) -> dict[str, AblationCurve]:
+def judged_texts(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int) -> dict[str, AblationCurve]:
     """RQ1 and RQ5: the answers with no heads and with LOCOS's k heads ablated, decoded and judged, by task."""
-    plan, found = bench.plan, {}
-    for task, trials in {TASK: bench.test, **bench.others}.items():
-        few, out = trials[: plan.text_trials], bench.out / f"texts-{task}"
-        found[task] = bench.ablate(task, few, {LEAD: scores[LEAD]}, ks=[k], controls=(), generate=True, out=out)
+    plan, found = setup.plan, {}
+    for task, trials in {TASK: setup.test, **setup.others}.items():
+        few, out = trials[: plan.text_trials], setup.out / f"texts-{task}"
+        found[task] = setup.ablate(task, few, {LEAD: scores[LEAD]}, ks=[k], controls=(), generate=True, out=out)
     return found
 
 
-def patched(bench: Bench, texts: AblationCurve) -> HeadScores | str:
+def patched(setup: LocosSetup, texts: AblationCurve) -> HeadScores | str:
     """CRI of every head, on test trials that the unablated model answers, or the reason why there is none."""
-    plan, right = bench.plan, texts.values(Condition.none(), "correct")
-    answered = [trial for trial in bench.test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
+    plan, right = setup.plan, texts.values(Condition.none(), "correct")
+    answered = [trial for trial in setup.test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
     if not answered:
         return f"the model answers none of {len(right)} test trials"
-    return patch_heads(bench.model, answered[: plan.cri_trials], out=bench.out / "cri")
+    return patch_heads(setup.model, answered[: plan.cri_trials], out=setup.out / "cri")
 
 
-def mended(bench: Bench, scores: HeadScores, k: int) -> Recovery | str:
+def mended(setup: LocosSetup, scores: HeadScores, k: int) -> Recovery | str:
     """Recovery of LOCOS's top heads, or the reason why it cannot be measured."""
-    plan, heads = bench.plan, scores.top(k)
+    plan, heads = setup.plan, scores.top(k)
     try:
         return recovery(
-            bench.model,
-            bench.test[: plan.recovery_trials],
+            setup.model,
+            setup.test[: plan.recovery_trials],
             heads,
             heads,
             ranking=scores,
             controls=Controls(RESTORED, plan.recovery_draws),
             flipped=plan.only_flipped,
             max_new_tokens=plan.max_new_tokens,
-            out=bench.out / "recovery",
+            out=setup.out / "recovery",
             kind="zero",
         )
     except NothingFlipped as error:
         return str(error)
 
 
-def read(bench: Bench, scores: Mapping[str, HeadScores]) -> tuple[dict[str, pd.DataFrame], HeadScores]:
+def read(setup: LocosSetup, scores: Mapping[str, HeadScores]) -> tuple[dict[str, pd.DataFrame], HeadScores]:
     """Provenance of the top heads of three methods, with and without the sink, and the literal share of every head."""
-    model, out = bench.model, bench.out
+    model, out = setup.model, setup.out
     options: dict[str, Any] = {"teacher_forced": True, "batch_size": 1}
-    answered = [trial for trial in bench.select if trial.id in scores[LEAD].trial_ids]
+    answered = [trial for trial in setup.select if trial.id in scores[LEAD].trial_ids]
     methods = [name for name in (LEAD, "copy", "attention_spatial") if name in scores]
-    heads = list(dict.fromkeys(head for name in methods for head in scores[name].ranking()[: bench.plan.read_heads]))
+    heads = list(dict.fromkeys(head for name in methods for head in scores[name].ranking()[: setup.plan.read_heads]))
     frames = {
         "provenance": anatomy.provenance(model, answered, heads, out=out / "provenance", **options),
         "beyond_sink": anatomy.provenance(

@@ -115,18 +115,18 @@ class LocosStudy(Study[Preset, LocosFinding]):
         select, test = plan.trials(plan.select), plan.tested()
         scores = run.stage("detection", stages.detect, model, select, plan, folder, self.extra["tuned_lens"])
         tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
-        bench = stages.Bench(model, plan, select, test, folder)
-        choice = run.stage("choice", stages.chosen, bench, scores)
+        setup = stages.LocosSetup(model, plan, select, test, folder)
+        choice = run.stage("choice", stages.chosen, setup, scores)
         k = plan.fixed_k(shape.n_layers * shape.n_heads) or smallest_k(choice, LEAD)
         baseline = best_baseline(choice, k)
-        scores |= run.stage("rivals", stages.rivals, bench, scores) if plan.rivals else {}
-        headline = run.stage("headline", stages.headline, bench, scores, k, baseline)
-        curve = run.stage("ablation", stages.curve, bench, scores, k)
+        scores |= run.stage("rivals", stages.rivals, setup, scores) if plan.rivals else {}
+        headline = run.stage("headline", stages.headline, setup, scores, k, baseline)
+        curve = run.stage("ablation", stages.curve, setup, scores, k)
         tables.show(tables.curve(curve, "logprob"))
-        texts = run.stage("texts", stages.judged_texts, bench, scores, k)
-        cri = run.stage("patching", stages.patched, bench, texts[TASK]) if plan.cri_trials else None
-        mended = run.stage("recovery", stages.mended, bench, scores[LEAD], k) if plan.recovery_trials else None
-        read, literal = run.stage("reading", stages.read, bench, scores) if plan.read_heads else ({}, None)
+        texts = run.stage("texts", stages.judged_texts, setup, scores, k)
+        cri = run.stage("patching", stages.patched, setup, texts[TASK]) if plan.cri_trials else None
+        mended = run.stage("recovery", stages.mended, setup, scores[LEAD], k) if plan.recovery_trials else None
+        read, literal = run.stage("reading", stages.read, setup, scores) if plan.read_heads else ({}, None)
         frames = {
             **stages.agreement(model, scores, measured(cri), k),
             "choice": choice.frame,

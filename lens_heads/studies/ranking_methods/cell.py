@@ -30,7 +30,7 @@ from lens_heads.sanity.quality import QUALITIES
 from lens_heads.stats import Interval, crossed_interval, difference, ratio_interval, top_k_stability
 from lens_heads.studies.finding import plain
 from lens_heads.studies.ranking_methods.presets import Preset
-from lens_heads.studies.ranking_methods.ranking import Judged, Rankings
+from lens_heads.studies.ranking_methods.ranking import Judged, MethodRankings
 
 CELL = "cell.json"
 REMEDY = "delete its folder and run lens-heads bench again with the same --out, or save the Bench again"
@@ -201,7 +201,7 @@ class Cell:
 
     @classmethod
     def of(
-        cls, model: str, task: str, plan: Preset, families: Mapping[str, str], found: Rankings, judged: Judged
+        cls, model: str, task: str, plan: Preset, families: Mapping[str, str], found: MethodRankings, judged: Judged
     ) -> Cell:
         """From the rankings and what their heads did."""
         k = min(plan.k, max(one.k for one in judged.curve.conditions()))

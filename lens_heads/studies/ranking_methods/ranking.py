@@ -40,7 +40,7 @@ from lens_heads.trials.trial import AnyTrial
 
 
 @dataclass(frozen=True, eq=False)
-class Rankings:
+class MethodRankings:
     """What the methods found on one model and task.
 
     `scores`: by method. `halves`: of methods whose trials cannot be halved, two rankings from half of the trials each. `passes`
@@ -54,9 +54,9 @@ class Rankings:
     left_out: dict[str, str]
 
 
-def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder: Path | None) -> Rankings:
+def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder: Path | None) -> MethodRankings:
     """The rankings of all methods that apply."""
-    found = Rankings({}, {}, {}, {}, {})
+    found = MethodRankings({}, {}, {}, {}, {})
     plain, shape = _plain(material, plan, folder), head_geometry(material.model)
     for method in methods:
         about, why = method.passes(shape, material.masks, material.k), method.missing(material)

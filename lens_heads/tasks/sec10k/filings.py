@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.runs.reading import LARGEST, parse_json, read_text, reason, user_path
-from lens_heads.tasks.rows import Row, delimited, hub_rows, local_rows
+from lens_heads.tasks.rows import DataRow, delimited, hub_rows, local_rows
 from lens_heads.tasks.sampling import check_known
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.values import clean_name, number, state_name
@@ -129,7 +129,7 @@ def _json_files(path: Path) -> Iterator[tuple[str, str]]:
 def _filing(name: str, fields: Any) -> Filing:
     if not isinstance(fields, dict):
         raise ValueError(f"{name}: expected an object {{cik, company, item_1, ..}}, got {type(fields).__name__}")
-    row = Row(name, 0, fields)
+    row = DataRow(name, 0, fields)
     company = clean_name(row.text("company"))
     states = {"incorporation_state": "state_of_inc", "headquarters_state": "state_location"}
     known = {task: state_name(str(fields.get(field) or "")) for task, field in states.items()}
@@ -144,7 +144,7 @@ def _filing(name: str, fields: Any) -> Filing:
     )
 
 
-def _sections(row: Row, prefix: str) -> dict[str, str]:
+def _sections(row: DataRow, prefix: str) -> dict[str, str]:
     """The non-empty sections, named item_1, item_1A, .., in the order of the form."""
     names = [name for name in row.fields if re.fullmatch(prefix + r"\d{1,2}[A-C]?", name)]
     names.sort(key=lambda name: (int(re.findall(r"\d+", name)[0]), name))

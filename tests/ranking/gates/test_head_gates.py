@@ -15,7 +15,7 @@ from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import uncached
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import hooked
-from lens_heads.ranking.gates.gate import Batch
+from lens_heads.ranking.gates.gate import GateBatch
 from lens_heads.ranking.gates.lofit import Offsets, Scaling
 from lens_heads.ranking.gates.soft_injection import Injection
 from lens_heads.sanity import planted_weights
@@ -26,7 +26,7 @@ QUIET: dict[str, Any] = {"progress": False}
 
 
 def rows(model: Any, trial: Any, hooks: Any = ()) -> Any:
-    batch = Batch.of(model, [trial])
+    batch = GateBatch.of(model, [trial])
     with torch.no_grad(), hooked(model, hooks):
         return batch.answers(uncached(model, batch.tokens, batch.pads, batch.longest))[0]
 
@@ -85,7 +85,7 @@ def test_offsets_are_trained_on_the_best_heads_alone(gqa: Any) -> None:
     assert found.offsets.z.abs().sum(-1)[chosen].min() > 0
     assert found.offsets.z[~chosen].abs().max() == 0
     gate = Offsets(tuple(head.key for head in found.heads))
-    batch = Batch.of(gqa, trials[:1])
+    batch = GateBatch.of(gqa, trials[:1])
     expected = rows(gqa, trials[0], gate.hooks(found.offsets.z, batch))
     with lh.ablate(gqa, found.heads, kind="add", reference=found.offsets):
         torch.testing.assert_close(rows(gqa, trials[0]), expected)
@@ -108,7 +108,7 @@ def test_scaling_multiplies_every_element(model: Any) -> None:
     top = f"blocks.{shape.n_layers - 1}.attn.hook_z"
     look = (top, lambda z, hook: seen.append(z.reshape(1, -1, *size[1:])))
     rows(model, trial, [look])
-    rows(model, trial, [*Scaling(0.0).hooks(A, Batch.of(model, [trial])), look])
+    rows(model, trial, [*Scaling(0.0).hooks(A, GateBatch.of(model, [trial])), look])
     torch.testing.assert_close(seen[1], seen[0] * (1 + A[-1]))
 
 
@@ -119,7 +119,7 @@ def test_injection_at_its_two_ends(model: Any) -> None:
     """No gate open: the model itself. All of the top layer's: the write of the vectors, whatever the heads read."""
     shape, trial = head_geometry(model), random_trial(answer=1)
     vectors = lh.task_vectors(model, [random_trial(seed) for seed in (5, 6)])
-    gate, batch = Injection("", vectors.z), Batch.of(model, [trial])
+    gate, batch = Injection("", vectors.z), GateBatch.of(model, [trial])
     closed = torch.full((shape.n_layers, shape.n_heads), -200.0)
     assert torch.equal(rows(model, trial, gate.hooks(closed, batch)), rows(model, trial))
     opened = closed.clone()

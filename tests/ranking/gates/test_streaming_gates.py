@@ -15,7 +15,7 @@ from lens_heads.model.forward import uncached
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import hooked
 from lens_heads.ranking.gates.duo import Duo
-from lens_heads.ranking.gates.gate import Batch
+from lens_heads.ranking.gates.gate import GateBatch
 from lens_heads.ranking.gates.hardkuma import HardKuma, closed, stretched
 from lens_heads.ranking.gates.training import objective
 from tests import planted
@@ -25,11 +25,11 @@ from tests.rounding import same
 QUIET: dict[str, Any] = {"progress": False}
 
 
-def batch_of(model: Any) -> Batch:
-    return Batch.of(model, [random_trial(seed, 12 + 5 * seed) for seed in range(3)])
+def batch_of(model: Any) -> GateBatch:
+    return GateBatch.of(model, [random_trial(seed, 12 + 5 * seed) for seed in range(3)])
 
 
-def logits(model: Any, batch: Batch) -> Any:
+def logits(model: Any, batch: GateBatch) -> Any:
     with torch.no_grad():
         return batch.answers(uncached(model, batch.tokens, batch.pads, batch.longest))
 
@@ -39,7 +39,7 @@ def test_open_gates_are_the_model_itself(model: Any, full: Any) -> None:
     gate, batch = Duo(1, 4, full, 0.05), batch_of(model)
     ones = gate.start(batch.shape, 0)
     expected = logits(model, batch)
-    batch = Batch(batch.trials, batch.tokens, batch.pads, batch.shape, teacher=gate.teacher(model, batch))
+    batch = GateBatch(batch.trials, batch.tokens, batch.pads, batch.shape, teacher=gate.teacher(model, batch))
     with hooked(model, gate.hooks(ones, batch)):
         got = logits(model, batch)
     for one, other in zip(got, expected, strict=True):
@@ -50,12 +50,12 @@ def test_open_gates_are_the_model_itself(model: Any, full: Any) -> None:
 @pytest.mark.parametrize("full", ["mixed", "teacher"])
 def test_closed_gates_are_kind_streaming(model: Any, full: Any) -> None:
     gate, batch = Duo(1, 4, full, 0.05), batch_of(model)
-    batch = Batch(batch.trials, batch.tokens, batch.pads, batch.shape, teacher=gate.teacher(model, batch))
+    batch = GateBatch(batch.trials, batch.tokens, batch.pads, batch.shape, teacher=gate.teacher(model, batch))
     with hooked(model, gate.hooks(torch.zeros(batch.shape.n_layers, batch.shape.n_kv_heads), batch)):
         got = logits(model, batch)
     everyone = every_head(batch.shape.n_layers, batch.shape.n_heads)
     for row, trial in zip(got, batch.trials, strict=True):
-        alone = Batch.of(model, [trial])
+        alone = GateBatch.of(model, [trial])
         with lh.ablate(model, everyone, kind="streaming", sink=1, recent=4):
             (expected,) = logits(model, alone)
         torch.testing.assert_close(row, expected, atol=1e-5, rtol=1e-4)
@@ -65,9 +65,9 @@ def test_closed_gates_are_kind_streaming(model: Any, full: Any) -> None:
 def test_a_gate_between_mixes_the_heads_of_its_group(gqa: Any, full: Any) -> None:
     """One kv head half open in the top layer, where both readings agree: z is the mean of both branches' z."""
     gate, batch, shape = Duo(1, 4, full, 0.05), batch_of(gqa), head_geometry(gqa)
-    batch = Batch.of(gqa, batch.trials[:1])
+    batch = GateBatch.of(gqa, batch.trials[:1])
     teacher = gate.teacher(gqa, batch)
-    batch = Batch(batch.trials, batch.tokens, batch.pads, shape, teacher=teacher)
+    batch = GateBatch(batch.trials, batch.tokens, batch.pads, shape, teacher=teacher)
     alphas = torch.ones(shape.n_layers, shape.n_kv_heads)
     alphas[-1, 0] = 0.5
     seen: list[Any] = []
@@ -97,11 +97,11 @@ def test_hardkuma_draws_what_its_formulas_say(gqa: Any) -> None:
     x = (1 - (1 - u) ** (1 / b)) ** (1 / a)
     assert float((stretched(x) == 0).double().mean()) == pytest.approx(float(closed(parameter)[0, 0]), abs=0.003)
     assert float(x.mean()) == pytest.approx(float(gate.read(parameter)[0, 0]), abs=0.003)
-    batch = Batch.of(gqa, [random_trial(0, 12)], step=3, seed=1)
+    batch = GateBatch.of(gqa, [random_trial(0, 12)], step=3, seed=1)
     drawn = gate.alphas(parameter, batch)
     assert torch.equal(drawn, gate.alphas(parameter, batch))
     assert float((drawn == 0).float().mean()) == pytest.approx(float(closed(parameter)[0, 0]), abs=0.01)
-    other = Batch.of(gqa, [random_trial(0, 12)], step=4, seed=1)
+    other = GateBatch.of(gqa, [random_trial(0, 12)], step=4, seed=1)
     assert not torch.equal(drawn, gate.alphas(parameter, other))
 
 
