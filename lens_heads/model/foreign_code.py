@@ -60,23 +60,6 @@ def nothing_installed() -> Iterator[None]:
         subprocess.check_call = plain
 
 
-@contextmanager
-def off_the_hub() -> Iterator[None]:
-    """Inside, nothing is asked of the hub.
-
-    TransformerLens looks there for the image processor of a model that came from a folder, by a name that is a mere label, and
-    tries again for minutes where there is no connection.
-    """
-    from huggingface_hub import constants
-
-    held = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = held
-
-
 def brought_along() -> list[ModuleType]:
     """The modules that this process has loaded from models' folders."""
     return [module for name, module in sorted(sys.modules.items()) if name.startswith("transformers_modules.")]

@@ -16,10 +16,11 @@ import torch
 from lens_heads.model.architectures import adapting, check_parts, drop_unread, quantized
 from lens_heads.model.beginning import begin_as_own
 from lens_heads.model.folders import configuration, load_local
-from lens_heads.model.foreign_code import foreign_code, nothing_installed, off_the_hub
+from lens_heads.model.foreign_code import foreign_code, nothing_installed
 from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model
 from lens_heads.model.gguf import loading, local_source
+from lens_heads.runs.hub import as_reachable, off_the_hub
 from lens_heads.runs.options import check_known
 from lens_heads.runs.reading import reason, user_path
 from lens_heads.runs.typed import LISTED, Default, typed
@@ -105,11 +106,6 @@ def load_model(
         >>> lh.head_geometry(loaded).n_heads, lh.evaluate(loaded, trials[:2], max_new_tokens=1).texts
         (4, ('A', 'B'))
     """
-    if not isinstance(name, str | os.PathLike):
-        raise TypeError(
-            f"name={reprlib.repr(name)}: a {type(name).__name__} is no name: pass the hub name or folder that it comes from "
-            "(load_model reads the weights itself), or save it to a folder first, with its tokenizer, by save_pretrained"
-        )
     chosen: LoadOptions = {"device": device, "dtype": dtype, "lens": lens, "device_map": device_map}
     chosen |= {"revision": revision, "trust_remote_code": trust_remote_code, "prepend_bos": prepend_bos}
     check_loading(name, **chosen)
@@ -119,7 +115,7 @@ def load_model(
     dtype = dtype_of(dtype, device)
     given: dict[str, Any] = {"device": device, "dtype": dtype, "revision": revision, "device_map": device_map}
     options = {key: value for key, value in given.items() if value is not None}
-    with foreign_code(trust_remote_code, str(name)):
+    with foreign_code(trust_remote_code, str(name)), as_reachable() if source is None else nullcontext():
         if source is not None and device_map is None:
             options |= load_local(source, dtype, device, trust_remote_code)
         if lens == "hooked":
@@ -152,9 +148,10 @@ def check_loading(name: str | Path, **options: Unpack[LoadOptions]) -> None:
     if device is not None:
         _check_device(device)
     _check_spread(spread)
-    if not isinstance(name, str | Path):
+    if not isinstance(name, str | os.PathLike):
         raise TypeError(
-            f"name={name!r:.60}: must be the name of a hub or packaged model, or the path of a folder or .gguf file"
+            f"name={reprlib.repr(name)}: a {type(name).__name__} is no name: pass the hub name or folder that it comes from "
+            "(load_model reads the weights itself), or save it to a folder first, with its tokenizer, by save_pretrained"
         )
     user_path(name, "name")
     source = local_source(name)
@@ -222,6 +219,7 @@ def boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Mode
         drop_unread(config)
     else:
         config, _ = configuration(name, source, options.get("revision"), options.get("trust_remote_code", False))
+    # TransformerLens looks there for the image processor of a model from a folder, by a name that is a mere label.
     local = off_the_hub() if loaded is not None else nullcontext()
     with loading(name), adapting(name, config), quantized(name, config), nothing_installed(), local:
         model = TransformerBridge.boot_transformers(label, **options)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lens_heads.runs.hub import as_reachable
 from lens_heads.runs.reading import TextFile, check_file, parse_json, read_bytes, read_text, reason, user_path
 from lens_heads.runs.showing import shown
 from lens_heads.tasks.books import data
@@ -87,7 +88,8 @@ def hub_rows(hub: str, *, split: str, config: str | None = None) -> list[DataRow
 
     name, where = ((hub, config), f"{hub} {config} {split}") if config else ((hub,), hub)
     try:
-        loaded: Iterable[Any] = datasets.load_dataset(*name, split=split)
+        with as_reachable():
+            loaded: Iterable[Any] = datasets.load_dataset(*name, split=split)
         return [DataRow(f"{where}, row {number}", number, dict(row)) for number, row in enumerate(loaded, 1)]
     except Exception as error:  # datasets, huggingface_hub and network errors share no base class
         why = f"{type(error).__name__}: {reason(error)}"
@@ -102,7 +104,8 @@ def hub_file(hub: str, name: str, otherwise: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return Path(huggingface_hub.hf_hub_download(hub, name, repo_type="dataset"))
+        with as_reachable():
+            return Path(huggingface_hub.hf_hub_download(hub, name, repo_type="dataset"))
     except (OSError, HfHubHTTPError) as error:
         raise FileNotFoundError(
             f"could not load {name} of {hub} from the hub ({type(error).__name__}); go online, or {otherwise}"
