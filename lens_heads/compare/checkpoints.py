@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,12 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.compare.overlap import check_pair, top_heads
+from lens_heads.compare.overlap import check_alike, check_pair, top_heads
 from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import highest_first
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.stats import (
     Interval,
     benjamini_hochberg,
@@ -73,6 +75,12 @@ def compare_checkpoints(
     check_pair(before, after, one_model=False)
     if before.method != after.method:
         raise ValueError(f"methods differ: {before.method} before, {after.method} after. Score both with one method.")
+    check_alike(before, after)
+    if before.model.weights and before.model == after.model:
+        warnings.warn(
+            f"both are scores of the same weights ({before.model.weights}): what differs is trials, not checkpoints",
+            stacklevel=users_line(),
+        )
     top_heads(before, k)
     checks.share("alpha", alpha, "0.05")
     checks.count("n", n)
@@ -115,6 +123,12 @@ def _sides(before: HeadScores, after: HeadScores, paired: bool | None) -> tuple[
     shared = [trial for trial in before.trial_ids if trial in ids_after]
     if paired is None:
         paired = len(shared) == len(before.trial_ids) == len(after.trial_ids)
+    prompts = [{one.id: one.prompt for one in scores.made_on if one.prompt} for scores in (before, after)]
+    other = [id for id in shared if paired and prompts[0].get(id) and prompts[1].get(id) not in (None, prompts[0][id])]
+    if other and before.model.weights == after.model.weights:
+        raise ValueError(
+            f"trial {other[0]!r} is another prompt before than after: give trials ids of their own, or paired=False"
+        )
     first, second = (_side(scores, shared if paired else scores.trial_ids) for scores in (before, after))
     if min(len(first.per_trial), len(second.per_trial)) < 2:
         counts = f"{len(shared)} shared"

@@ -212,6 +212,24 @@ def check_pair(a: HeadScores, b: HeadScores, one_model: bool = True) -> None:
         check_one_model(a, b)
 
 
+SETTINGS = ("metric", "kind", "positions", "direction", "corruption")
+"""What scores of one method may have been made with, otherwise than others of it."""
+
+
+def check_alike(a: HeadScores, b: HeadScores) -> None:
+    """ValueError for scores of one method in other units, ranked the other way round, or made with other settings."""
+    for what, one, other in (
+        ("score_unit", a.score_unit, b.score_unit),
+        ("best", a.best, b.best),
+        *((name, a.meta.get(name), b.meta.get(name)) for name in SETTINGS if name in a.meta and name in b.meta),
+    ):
+        if one != other:
+            raise ValueError(
+                f"both are scores of method {a.method!r}, but {what} is {one!r} in one and {other!r} in the other, so that their "
+                "numbers are no like: score both alike"
+            )
+
+
 def top_heads(scores: HeadScores, k: int) -> list[Head]:
     """`scores.top(k)`, which must not be empty. ValueError if k is not between 1 and the number of heads."""
     most = scores.values.numel()

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from scipy.stats import kendalltau
 
-from lens_heads.compare.overlap import check_pair
+from lens_heads.compare.overlap import check_alike, check_pair
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
@@ -91,7 +91,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, *, level: float = 0.95, n: int 
         2    late            2           2      4
     """
     check_pair(a, b)
-    checks.share("level", level)
+    checks.level(level)
     checks.count("n", n)
     checks.seed(seed)
     if a.n_layers < 3:
@@ -122,7 +122,7 @@ def rank_correlation_interval(
         >>> round(value, 6), low <= high
         (1.0, True)
     """
-    checks.share("level", level)
+    checks.level(level)
     checks.count("n", n)
     checks.seed(seed)
     rho = rank_correlation(a, b)
@@ -157,6 +157,7 @@ def pool_scores(rankings: Mapping[str, HeadScores]) -> HeadScores:
     name, first = next(iter(rankings.items()))
     for task, found in rankings.items():
         check_pair(first, found)
+        check_alike(first, found)
         if found.order:
             raise ValueError(f"{task}: {found.method} has an explicit order of heads. Localize on all trials instead.")
         if found.method != first.method:

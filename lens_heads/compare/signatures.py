@@ -25,6 +25,7 @@ from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import hooked
+from lens_heads.model.identity import warn_of_change
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.common_texts import common_texts
@@ -102,6 +103,7 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, *, progres
         2
     """
     shape = require(model, "head_signatures", "pattern")
+    warn_of_change(model, "signatures")
     found = readings(model, common_texts() if texts is None else texts)
     with torch.no_grad(), evaluating(model):
         seen = [_run(model, shape, one) for one in track(found, "reading", disable=not progress, transient=True)]

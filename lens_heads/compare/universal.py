@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,9 +12,11 @@ from scipy.stats import binom
 
 from lens_heads.compare.overlap import check_pair
 from lens_heads.heads.head import Head
+from lens_heads.heads.made_on import shared as shared_trials
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed, typed_methods
+from lens_heads.runs.warned import users_line
 
 
 @typed_methods
@@ -90,6 +94,14 @@ def universal_heads(rankings: Mapping[str, HeadScores], *, k: int = 5, at_least:
     checks.whole_number("at_least", at_least, 2, tasks, ", the number of tasks")
     checks.whole_number("k", k)
     first = next(iter(rankings.values()))
+    for (one, a), (other, b) in itertools.combinations(rankings.items(), 2):
+        if shared_trials(a.made_on, b.made_on):
+            warnings.warn(
+                f"tasks {one!r} and {other!r} were scored on the same trials, so that heads they share are no evidence: use "
+                "other trials for each",
+                stacklevel=users_line(),
+            )
+            break
     found: dict[Head, tuple[str, ...]] = {}
     for name, scores in rankings.items():
         check_pair(first, scores)

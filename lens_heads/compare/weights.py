@@ -14,7 +14,7 @@ from torch import Tensor
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.model.geometry import Model, head_geometry, output_weights, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, output_weights, require_merged, require_raw_weights
 from lens_heads.model.identity import identify
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.weighing import value_weights
@@ -77,6 +77,7 @@ def ov_similarity(model: Model, *, layer: int | None = None) -> Similarity:
         (1.0, True)
     """
     require_raw_weights(model)
+    require_merged(model, "ov_similarity")
     shape = require(model, "ov_similarity", "writes")
     if layer is not None and checks.whole(layer) not in range(shape.n_layers):
         raise ValueError(f"layer={layer!r:.60}: {shape.name} has layers 0-{shape.n_layers - 1}")
@@ -114,6 +115,7 @@ def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
     """
     for model in (before, after):
         require_raw_weights(model)
+        require_merged(model, "weight_change")
     shape, other = head_geometry(before), head_geometry(after)
     sizes = [(one.n_layers, one.n_heads, one.n_kv_heads, one.d_head, one.d_model) for one in (shape, other)]
     if sizes[0] != sizes[1]:

@@ -10,6 +10,7 @@ from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.sets import by_layer
 from lens_heads.model.forward import CHUNK
 from lens_heads.model.geometry import Model
+from lens_heads.model.identity import warn_of_change
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.documents import check_fits, query_attention
 from lens_heads.ranking.one_pass.layer_view import masked_sums
@@ -55,6 +56,7 @@ def rerank(
     """
     checks.whole_number("chunk", chunk)
     shape = require(model, "rerank", "pattern")
+    warn_of_change(model, "rankings of documents")
     chosen = shape.check_heads(heads)
     if not chosen:
         raise ValueError(

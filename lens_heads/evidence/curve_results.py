@@ -98,6 +98,8 @@ class AblationCurve(Drawn):
         rows = self.per_trial[self.per_trial["draw"] == draw]
         for column, value in asdict(condition).items():
             rows = rows[rows[column] == value]
+        if rows.empty:
+            raise ValueError(f"nothing was measured for {condition}, draw {draw}: see curve.frame")
         return str(rows["heads"].iloc[0])
 
     @cached_property

@@ -56,7 +56,7 @@ def plan_sets(
         for name in named:
             scores = rankings[name]
             if "bottom" in controls.names:
-                sets.append(head_set(Condition.bottom(name, k), scores.bottom(k)))
+                sets.append(head_set(Condition.bottom(name, k), scores.ranking()[::-1][:k]))
             drawn = controls.random_like(scores.ranking()[:k], everyone)
             sets += [head_set(Condition.random_like(name, k), heads, at, few) for at, heads in enumerate(drawn)]
         drawn = controls.random(everyone, k)

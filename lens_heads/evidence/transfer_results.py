@@ -233,7 +233,7 @@ class TransferMatrix(Drawn):
         draw: tuple[int, int],
     ) -> Float[np.ndarray, "k column 2"]:
         """(low, high) of a statistic's mean over the tasks of each column; `draw`: resamples and seed."""
-        checks.share("level", level)
+        checks.level(level)
         if self.per_item is None:
             enough = min(measured.n for measured in self._measured.values()) >= FEWEST
             return of_samples(self.resampled(name, *draw, **options), averaged, level) * (1 if enough else np.nan)

@@ -87,7 +87,7 @@ def breaks(
     cost, ranks, against, sets = _beyond_random(curve, lead, metric, task)
     _check(curve, [Condition.no_needle()], task)
     lost, trials = curve.share_lost(lead, metric, task), len(curve.values(lead, metric, task))
-    text = f"{nats(cost)} beyond {against}{benefit(lost)}"
+    text = f"{nats(cost, metric)} beyond {against}{benefit(lost)}"
     question = f"{lead.method}'s top {lead.k} heads break {task}"
     return judged_break(Verdict(question, UNTOLD, text, cost, lost, ranks, trials, sets=sets), share)
 
@@ -119,7 +119,9 @@ def harms(
         f"{lead.method}'s top {lead.k} heads cost {task} more than random heads",
         len(curve.values(lead, metric, task)),
     )
-    found = Verdict(question, UNTOLD, f"{nats(cost)} beyond {against}", cost, ranks=ranks, trials=trials, sets=sets)
+    found = Verdict(
+        question, UNTOLD, f"{nats(cost, metric)} beyond {against}", cost, ranks=ranks, trials=trials, sets=sets
+    )
     if cost.high < 0:
         return replace(found, word=DOES_NOT)
     return ranked(found) if cost.low > 0 else untold(found, cost, 0.0)
@@ -137,15 +139,17 @@ def negligible(
         >>> lh.verdicts.negligible(curve, k=2).word
         'does not hold'
     """
-    checks.finite("margin", margin, 0)
+    _check_margin(margin, metric)
     checks.whole_number("k", k)
     task, random, none = task or curve.main_task, Condition.random(k), Condition.none()
     _check(curve, [none, random], task)
     cost = curve.difference(none, random, metric, task)
     upper = curve.difference(none, random, metric, task, level=1 - 2 * ALPHA).high
-    text = f"{nats(cost)}{bound(upper)}, margin {margin:g}"
+    text = f"{nats(cost, metric)}{bound(upper)}, margin {margin:g}"
     trials, sets = curve.draws(random, metric, task).shape
     question = f"{k} random heads cost {task} next to nothing"
+    if _at_floor(curve, metric, task):
+        return Verdict(question, UNTOLD, f"{text}; {NOTHING_RIGHT}", cost, trials=trials, sets=sets)
     return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin)
 
 
@@ -171,15 +175,33 @@ def spared(
         'holds'
     """
     lead, task = _condition(curve, ranking, k), task or curve.main_task
-    checks.finite("margin", margin, 0)
+    _check_margin(margin, metric)
     random = Condition.random(lead.k)
     _check(curve, [lead, random, Condition.none()], task)
     cost = curve.difference(random, lead, metric, task)
     upper = curve.difference(random, lead, metric, task, level=1 - 2 * ALPHA).high
-    text = f"{nats(cost)} beyond random heads{bound(upper)}, margin {margin:g}"
+    text = f"{nats(cost, metric)} beyond random heads{bound(upper)}, margin {margin:g}"
     question, trials = f"{task} is spared by {lead.method}'s top {lead.k} heads", len(curve.values(lead, metric, task))
     sets = curve.draws(random, metric, task).shape[1]
+    if _at_floor(curve, metric, task):
+        return Verdict(question, UNTOLD, f"{text}; {NOTHING_RIGHT}", cost, trials=trials, sets=sets)
     return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin)
+
+
+NOTHING_RIGHT = "no trial is right without ablation, so nothing can be lost"
+
+
+def _at_floor(curve: AblationCurve, metric: str, task: str) -> bool:
+    """Whether a share of right answers is 0 before anything is ablated."""
+    return not metric.endswith("logprob") and not curve.values(Condition.none(), metric, task).any()
+
+
+def _check_margin(margin: float, metric: str) -> None:
+    """ValueError for a margin that is none, or that no share can exceed."""
+    if checks.finite("margin", margin, 0) >= 1 and not metric.endswith("logprob"):
+        raise ValueError(
+            f"margin={margin!r}: {metric} is a share from 0 to 1, of which no loss is that large: use e.g. 0.05"
+        )
 
 
 @typed
@@ -209,7 +231,7 @@ def costs_more(
         f"{ranking}'s top {lead.k} heads cost {task} more than {other}'s",
         len(curve.values(lead, metric, task)),
     )
-    verdict = Verdict(question, UNTOLD, nats(cost), cost, trials=trials)
+    verdict = Verdict(question, UNTOLD, nats(cost, metric), cost, trials=trials)
     mine, theirs = (set(curve.heads(one).split(",")) for one in (lead, against))
     if mine == theirs:
         return replace(verdict, word=DOES_NOT, because="they are the same heads")

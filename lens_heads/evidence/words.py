@@ -143,8 +143,9 @@ def untold(verdict: Verdict, found: Interval[float], at: float) -> Verdict:
     return replace(verdict, would_tell=n_to_tell(found.value, found.half_width, verdict.trials, at))
 
 
-def nats(found: Interval[float]) -> str:
-    return f"{_said(found, '.2f')} nats"
+def nats(found: Interval[float], metric: str = "logprob") -> str:
+    """A cost with its unit: nats, or for a share the metric's name."""
+    return f"{_said(found, '.2f')} {'nats' if metric.endswith('logprob') else metric}"
 
 
 def bound(upper: float) -> str:

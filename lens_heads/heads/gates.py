@@ -63,6 +63,8 @@ def read_gates(path: str | Path, *, model: str = "") -> HeadScores:
                 f"{path}, line {number}: {len(row)} gates, but the first line has {len(rows[0])}: write as many in every line"
             )
         rows.append(row)
+    if len(rows) > 1 and len(rows[0]) > 1 and rows[0] == [float(at) for at in range(len(rows[0]))]:
+        raise ValueError(f"{path}: its first line counts the columns: write the table without a header")
     if not rows:
         raise ValueError(f"{path} has no gates: write a line of numbers per layer")
     meta = {"file": path.name, "source": "DuoAttention, arXiv 2410.10819"} | ({"model": model} if model else {})
@@ -152,6 +154,10 @@ def write_gates(scores: HeadScores, path: str | Path) -> Path:
         raise ValueError(
             f"{scores.method}: gates are scores of kv heads from 0 to 1, but these are of {scores.unit}s, "
             f"{float(scores.values.min()):g} to {float(scores.values.max()):g}: use units.to_kv_heads, or scores.save"
+        )
+    if scores.best == "lowest":
+        raise ValueError(
+            f"{scores.method}: its lowest scores are best, which a table of gates does not say: units.highest_first"
         )
     file = user_path(path, "path")
     lines = ("\t".join(str(gate) for gate in row) for row in scores.values.numpy())

@@ -97,6 +97,10 @@ def parse_heads(heads: AnyHeads, unit: Unit = "query_head") -> list[Head]:
         )
     if hasattr(heads, "columns"):
         raise TypeError("heads are a table: pass the column that names them, table['head'], or scores.top(k)")
+    if str(getattr(heads, "dtype", "")) in ("torch.bool", "bool"):
+        raise ValueError("heads are a mask of true and false: pass the places where it is true, mask.nonzero()")
+    if isinstance(heads, tuple) and any(getattr(one, "ndim", 0) == 1 and not isinstance(one, str) for one in heads):
+        raise ValueError("heads are a tuple of arrays, as of where(): pass pairs (layer, head), mask.nonzero()")
     listed: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
     if isinstance(heads, Sequence) and len(listed) == 2 and all(whole(number) is not None for number in listed):
         listed = [tuple(listed)]

@@ -24,7 +24,8 @@ from lens_heads.heads.files import read_scores, write_envelope, write_lists
 from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.heads.head import Head, Unit
 from lens_heads.heads.made_on import MadeOn
-from lens_heads.heads.ranks import check_ranks
+from lens_heads.heads.ranks import check_ranks, ranks_nothing
+from lens_heads.heads.ranks import said as nothing_said
 from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.runs import checks
 from lens_heads.runs.identity import RECORDED, ModelIdentity
@@ -165,7 +166,9 @@ class HeadScores:
         return found
 
     def bottom(self, k: int) -> list[Head]:
-        """The k worst heads, worst first."""
+        """The k worst heads, worst first. ValueError if all heads score the same."""
+        if ranks_nothing(self):
+            raise ValueError(f"{nothing_said(self.method, self)}: score trials in which the method sees something")
         return self.ranking()[::-1][: self._count(k)]
 
     def random(self, k: int, seed: int = 0, like: Literal["layer"] | None = None) -> list[Head]:
@@ -185,7 +188,7 @@ class HeadScores:
 
         NaN below five trials or groups, and for heads `selected` on these trials, whose intervals would be biased upwards.
         """
-        checks.share("level", level)
+        checks.level(level)
         checks.count("n", n)
         checks.seed(seed)
         if self.selected:
@@ -344,6 +347,9 @@ class HeadScores:
                 f"on this model, and on other trials{said}",
                 stacklevel=users_line(),
             )
+        written = meta.get("method")
+        if method and written and method != written:
+            raise ValueError(f"{path} holds scores of method {written!r}: leave out method={method!r}")
         named, values = method or meta.pop("method", None) or "copy", meta.pop("values", None)
         try:
             found = cls.from_trials(named, read.per_trial, read.trial_ids, meta, null=read.null, **about)

@@ -18,7 +18,7 @@ from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import Cache, advance, fast_attention
 from lens_heads.model.geometry import Model, head_geometry
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
@@ -119,7 +119,11 @@ def influence(
     chosen = shape.check_heads(heads)
     encoded = placed(plain_texts(texts).encode(model.tokenizer, shape))
     ablation.check_spans(encoded, what="documents")
-    settings = {**identify(model).settings, **ablation.settings, "heads": ",".join(map(str, sorted(chosen)))}
+    settings = {
+        **identified(model, "losses").settings,
+        **ablation.settings,
+        "heads": ",".join(map(str, sorted(chosen))),
+    }
     settings["documents"] = digest([one.settings for one in encoded])
 
     def work(batch: list[EncodedText]) -> list[Result]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model
+from lens_heads.model.identity import warn_of_change
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.row_view import RowView
 from lens_heads.ranking.one_pass.scorers import TEXT_SCORERS
@@ -112,6 +113,7 @@ def token_curves(
     if far < near:
         raise ValueError(f"far={far}: must be at least near={near}")
     shape = require(model, "token_curves", "pattern")
+    warn_of_change(model, "curves")
     (encoded,) = plain_texts([text]).encode(model.tokenizer, shape)
     if span is None:
         spans = read_text(model, encoded, [TEXT_SCORERS["span"]])["span"]

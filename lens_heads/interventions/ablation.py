@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from lens_heads.model.belonging import check_owner
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest, tensor_digest
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.digests import Encoded
 
 Reference = MeanActivations | TrialActivations | HeadVectors
@@ -113,10 +115,22 @@ def check_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
             settings[name] = checks.whole_number(what, value, WHOLE[name])
         else:
             settings[name] = checks.finite(what, value, *BOUNDS.get(name, ()))
+    for name, value in _NEUTRAL.get(kind, {}).items():
+        if settings[name] == value:
+            warnings.warn(f"kind={kind!r}, {name}={value:g} leaves every head as it is", stacklevel=users_line())
     if kind == "emphasise":  # Attention times a negative number is none.
         checks.finite("kind='emphasise', factor", settings["factor"], 0)
     return settings
 
+
+_NEUTRAL: dict[str, dict[str, float]] = {
+    "scale": {"factor": 1},
+    "emphasise": {"factor": 1},
+    "add": {"factor": 0},
+    "mix": {"a": 0},
+    "identity": {"u": 0},
+}
+"""Options by which a kind changes nothing."""
 
 LARGEST_CHANGE = 1e12
 """The largest factor, and the largest entry of a vector times its factor. Norms square the residual stream in float32: some

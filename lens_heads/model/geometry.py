@@ -131,6 +131,16 @@ def require_weights(model: Model) -> None:
         )
 
 
+def require_merged(model: Model, what: str) -> None:
+    """ValueError for a model with adapters beside its weights, for what reads the weights alone."""
+    for name, module in getattr(model, "original_model", model).named_modules():
+        if hasattr(module, "base_layer") and not getattr(module, "merged", False):
+            raise ValueError(
+                f"{what} reads weights, and {name} has an adapter beside its own, which is not read: merge it first "
+                "(merge_and_unload of peft)"
+            )
+
+
 def output_weights(model: Model, layer: int) -> Float[Tensor, "head d_head d_model"]:
     """W_O of a layer in float32: the stored weights of a plain projection; of any other (an adapter beside the weights,
     quantized weights), what the projection makes of an identity."""

@@ -46,7 +46,12 @@ def identify(model: Model, again: bool = True) -> ModelIdentity:
 
 
 def identified(model: Model, what: str) -> ModelIdentity:
-    """`identify`, for results that are kept and used later: warns if `what` is made while something is attached to the model."""
+    """`identify`, for results that are kept and used later: warns as `warn_of_change` does."""
+    return replace(identify(model), changed=warn_of_change(model, what))
+
+
+def warn_of_change(model: Model, what: str) -> str:
+    """What is attached to the model, in words, empty for nothing: a warning if `what` is made while something is."""
     changed = changed_by(model)
     if changed is not None:
         warnings.warn(
@@ -54,14 +59,15 @@ def identified(model: Model, what: str) -> ModelIdentity:
             "remove the hooks, if that is not meant",
             stacklevel=users_line(),
         )
-    return replace(identify(model), changed=changed or "")
+    return changed or ""
 
 
 def _state(model: Model) -> Any:
     """Where every tensor is, and how often it has been written to; None where torch does not count."""
     wrapped = inner_module(model)
     try:
-        return [(tensor.data_ptr(), tensor._version) for tensor in (*wrapped.parameters(), *wrapped.buffers())]
+        tensors = [(tensor.data_ptr(), tensor._version) for tensor in (*wrapped.parameters(), *wrapped.buffers())]
+        return tensors, switches(wrapped)
     except (RuntimeError, NotImplementedError):  # Tensors of an inference mode, or of no storage of their own.
         return None
 
@@ -75,7 +81,27 @@ def fingerprint(model: Model) -> str:
     for name, tensor in [*wrapped.named_parameters(), *wrapped.named_buffers()]:
         found = hashed(tensor, xxhash.xxh3_128())
         seen.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {found}\n".encode())
+    for name, state in switches(wrapped):
+        seen.update(f"{name} {state}\n".encode())
     return seen.hexdigest()[:16]
+
+
+def switches(module: Any) -> list[tuple[str, str]]:
+    """What modules of other libraries (adapters) have beside their tensors: whether they are on, and which of several is."""
+    found = []
+    for name, part in module.named_modules():
+        if type(part).__module__.partition(".")[0] not in _PLAIN:
+            held = {
+                key: value
+                for key, value in vars(part).items()
+                if isinstance(value, bool | str | list) and key != "training"
+            }
+            found.append((name, repr(sorted(held.items()))))
+    return found
+
+
+_PLAIN = ("torch", "transformers", "transformers_modules", "transformer_lens")
+"""Whose modules are what their tensors and configuration say."""
 
 
 def inner_module(model: Model) -> Any:

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from scipy.stats import spearmanr
 
-from lens_heads.plots.draw import BARE, band, check_one_model, check_rows, figure_of, heat, legend_below
+from lens_heads.plots.draw import BARE, band, check_members, check_one_model, check_rows, figure_of, heat, legend_below
 from lens_heads.plots.protocols import ScoresLike
 from lens_heads.plots.theme import INK, STYLES, Style, escape, method_style, number, series_styles
 
@@ -84,7 +84,8 @@ def jaccard_curves(curves: Mapping[str, pd.DataFrame], *, title: str | None = No
         >>> "the same" in [line.name for line in figure.data]
         True
     """
-    if not curves:
+    check_members("jaccard_curves", curves, "tables by name, {name: compare.jaccard_curve(a, b)}", "items", "values")
+    if hasattr(curves, "columns") or not curves:
         raise ValueError("jaccard_curves: there are no curves to draw. Pass {name: compare.jaccard_curve(a, b)}.")
     for name, table in curves.items():
         check_rows(f"jaccard_curves, {name!r}", table, "k", "jaccard")

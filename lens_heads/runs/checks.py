@@ -123,6 +123,14 @@ def share(name: str, value: Any, example: str = "0.95") -> float:
     return number
 
 
+def level(value: Any) -> float:
+    """A level of confidence. ValueError unless it is a number of at least .5 and below 1: .05 is an alpha."""
+    number = share("level", value)
+    if number < 0.5:
+        raise ValueError(f"level={value!r}: is the share of intervals that hold, e.g. 0.95, not the share that fails")
+    return number
+
+
 def numbers(value: Any) -> Any:
     """An array of numbers as a tensor, with the same values; anything else as it is."""
     return torch.tensor(value) if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" else value

@@ -51,7 +51,7 @@ def planted_quality(
         2          precision    1.0
     """
     listed = list(range(checks.count("seeds", seeds))) if checks.whole(seeds) is not None else _seeds(seeds)
-    checks.share("level", level)
+    checks.level(level)
     rows = []
     for seed in listed:
         truth = planted_model(seed=seed, **options)

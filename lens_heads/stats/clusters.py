@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
+from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 
 Labels: TypeAlias = Sequence[str] | Sequence[int] | np.ndarray
@@ -24,6 +25,9 @@ def partitions(groups: Groups, trials: int) -> list[Int[np.ndarray, " trial"]]:
     """
     if groups is None or len(groups) == 0:
         return [np.arange(trials)]
+    groups = (
+        np.asarray(groups) if hasattr(groups, "index") and hasattr(groups, "iloc") else groups
+    )  # Of pandas, by place.
     crossed = not isinstance(groups[0], str | int | float | np.generic)
     found = [_numbers(labels, trials) for labels in (groups if crossed else [groups])]
     if len(found) > 2:
@@ -107,7 +111,7 @@ def effective_n(values: Float[np.ndarray, " trial"], groups: Groups) -> float:
         >>> lh.stats.effective_n(np.array([1.0, 1.0, 1.0, 5.0, 5.0, 5.0]), list("aaabbb")) < 3
         True
     """
-    values = np.asarray(values, dtype=float)
+    values = checks.finite_values("values", values)
     spread = values.var(ddof=1) if len(values) > 1 else 0.0
     variance = cluster_variance(values, groups)
     return float(min(len(values), spread / variance)) if variance > 0 and spread > 0 else float(len(values))

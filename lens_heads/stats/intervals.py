@@ -381,7 +381,7 @@ def _array(values: Tensor, leading: int) -> Float[np.ndarray, "draw trial item"]
 
 def _tails(level: float) -> list[float]:
     """The quantiles that enclose a share `level`. ValueError unless it lies between 0 and 1."""
-    level = checks.share("level", level)
+    level = checks.level(level)
     return [(1 - level) / 2, (1 + level) / 2]
 
 

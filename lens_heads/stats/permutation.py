@@ -94,9 +94,10 @@ def permutation_test(
     """
     n = None if n is None else checks.count("n", n, remedy=", or None")
     checks.seed(seed)
-    index = [getattr(each, "index", None) for each in (a, b)]
-    if all(hasattr(one, "equals") for one in index) and not index[0].equals(index[1]):  # type: ignore[union-attr]  # of pandas
-        raise ValueError("a and b have different indices: put both into one order of tasks, b = b.loc[a.index]")
+    for axis, named in (("index", "indices"), ("columns", "columns")):
+        one, other = (getattr(each, axis, None) for each in (a, b))
+        if one is not None and hasattr(one, "equals") and hasattr(other, "equals") and not one.equals(other):
+            raise ValueError(f"a and b have different {named}: put both into one order of tasks, b = b.reindex_like(a)")
     a, b = _table("a", a), _table("b", b)
     if a.shape != b.shape or a.shape[1] < 2:
         raise ValueError(

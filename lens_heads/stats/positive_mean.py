@@ -15,6 +15,7 @@ from jaxtyping import Float
 from scipy import stats as scipy_stats
 from torch import Tensor
 
+from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 
 FEWEST_TRIALS = 10
@@ -40,7 +41,7 @@ def positive_mean_p(values: Float[Tensor, "trial *item"]) -> Float[Tensor, "*ite
     Benjamini-Hochberg at .05 on these p keeps the false discovery rate in tests/stats/test_positive_mean.py; that of
     Student's t, of sign flips, of Johnson's modified t and of the bootstrap-t reaches .2 to .7 there under a left skew.
 
-    Raises ValueError for fewer than ten trials.
+    Raises ValueError for fewer than ten trials, and values that are not finite.
 
     `values`: at least ten trials, and no item or several.
 
@@ -51,6 +52,7 @@ def positive_mean_p(values: Float[Tensor, "trial *item"]) -> Float[Tensor, "*ite
     trials = len(values)
     if trials < FEWEST_TRIALS:
         raise ValueError(f"{trials} trials: a test of mean > 0 needs at least {FEWEST_TRIALS}")
+    checks.finite_values("values", values)
     flat = values.detach().cpu().double().reshape(trials, -1).numpy()
     t = _t(flat)
     null = _null(trials, _sigma(flat))

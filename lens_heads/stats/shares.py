@@ -39,7 +39,7 @@ def share_interval(hits: Hits, *, groups: Groups = None, level: float = 0.95) ->
         >>> [round(bound, 2) for bound in right]
         [0.8, 0.49, 0.94]
     """
-    level = checks.share("level", level)
+    level = checks.level(level)
     hits = np.asarray(hits, dtype=float)
     if len(hits) == 0 or not are_shares(hits):
         raise ValueError("right answers must be 0 or 1, and at least one: use mean_interval for other values")
@@ -65,7 +65,7 @@ def paired_share_interval(first: Hits, second: Hits, *, groups: Groups = None, l
         >>> round(lost.value, 2), lost.low > 0
         (0.7, True)
     """
-    level = checks.share("level", level)
+    level = checks.level(level)
     first, second = _paired(first, second)
     n, gap = len(first), first - second
     one, other = share_interval(first, groups=None, level=level), share_interval(second, groups=None, level=level)
@@ -109,7 +109,11 @@ def relative_loss_interval(before: Hits, after: Hits, *, groups: Groups = None, 
     before, after = _paired(before, after)
     above, below = (torch.tensor(values)[None] for values in (before - after, before))
     ratio = ratio_interval(above, below, groups=groups, level=level)
-    if math.isnan(ratio.value) or fewest_clusters(groups, len(before)) < FEWEST:
+    if (
+        math.isnan(ratio.value)
+        or (ratio.value < 0 and math.isnan(ratio.low))
+        or fewest_clusters(groups, len(before)) < FEWEST
+    ):
         return Interval(ratio.value, math.nan, math.nan, level)
     _, low, high = wilson(min(max(ratio.value, 0.0), 1.0), before.sum(), level=level)
     return Interval(ratio.value, min(low, ratio.low), max(high, ratio.high), level)
@@ -128,7 +132,7 @@ def wilson(share: float, n: float, *, level: float = 0.95) -> Interval[float]:
     checks.finite("share", share, 0, 1)
     if checks.finite("n", n) <= 0:
         raise ValueError(f"n={n}: must be positive, the number of trials")
-    z2 = float(scipy_stats.norm.ppf((1 + checks.share("level", level)) / 2)) ** 2
+    z2 = float(scipy_stats.norm.ppf((1 + checks.level(level)) / 2)) ** 2
     centre, reach = share + z2 / (2 * n), math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
     low, high = max(0.0, (centre - reach) / (1 + z2 / n)), min(1.0, (centre + reach) / (1 + z2 / n))
     return Interval(share, low, high, level)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 
 
@@ -16,7 +17,7 @@ def family_wise_p(values: Float[Tensor, "*item"], null: Float[Tensor, "draw *ite
     The chance that any item without an effect gets p <= alpha is at most alpha, however the items depend on each other, as
     long as a draw could as well have been the data. float64; the smallest p is 1 / (draws + 1).
 
-    Raises ValueError unless there is a draw, and every draw has the shape of the values.
+    Raises ValueError unless all is finite, there is a draw, and every draw has the shape of the values.
 
     `null`: what draws without an effect gave, in the same unit.
 
@@ -28,6 +29,8 @@ def family_wise_p(values: Float[Tensor, "*item"], null: Float[Tensor, "draw *ite
         raise ValueError(
             f"null of shape {list(null.shape)}: must be [draw, *{list(values.shape)}], with at least one draw"
         )
+    for name, given in (("values", values), ("null", null)):
+        checks.finite_values(name, given)
     largest = null.reshape(len(null), -1).amax(1).sort().values
     below = torch.searchsorted(largest, values.contiguous())
     return (1 + len(largest) - below).double() / (len(largest) + 1)

@@ -10,10 +10,13 @@ from typing import Any
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.doubts_of_tokens import count, of_tokens, plain
 from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.judges import PassesTests
 from lens_heads.trials.thinking import TAIL, unclosed
 from lens_heads.trials.tokenizing import chat_frame, special_tokens
 from lens_heads.trials.trial import RESERVE, AnyTrial, Trial, typed_marker
 
+SHORT, OFF = 80, 0.3
+"""A prompt of more tokens has room for sentences, and a needle at another depth than this is far from the one that was asked."""
 LONG = 4
 """Tokens of a needle in tokens that stand twice by no accident."""
 
@@ -61,6 +64,25 @@ def _doubts(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[
             "answer's end",
             f"the answer {spaced!r} ends in whitespace, which has tokens of its own that are scored with it: take it away",
         )
+    accepted = (trial.answer, *trial.aliases)
+    if (
+        not trial.choices
+        and not isinstance(trial.judge, PassesTests)
+        and not trial.judge.correct(trial.answer, accepted)
+    ):
+        yield (
+            "judge",
+            f"its judge ({type(trial.judge).__name__}, rule {trial.judge.rule!r}) calls the answer {trial.answer!r} itself "
+            "wrong, so that no text is right: use another judge, or correct the answer",
+        )
+    prefix = next(
+        (one for one in trial.choices for other in trial.choices if one != other and other.startswith(one)), None
+    )
+    if prefix is not None:
+        yield (
+            "choices",
+            f"the choice {prefix!r} is how another one begins, so that it is likelier whatever the prompt: end both alike",
+        )
     answers = [plain(one) for one in (trial.answer, *trial.aliases)]
     given, read = encoded.tokens.tolist(), lambda ids: plain(tokenizer.decode(ids))
     if trial.choices:
@@ -76,7 +98,7 @@ def _doubts(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[
     start, end = encoded.needle
     if len(set(given[start:end])) == 1 < end - start:  # Filler, where the needle was taken away.
         return
-    within = trial.needle if isinstance(trial, Trial) else tokenizer.decode(given[start:end])
+    within = (trial.needle_focus or trial.needle) if isinstance(trial, Trial) else tokenizer.decode(given[start:end])
     if not any(answer in plain(within) for answer in answers):
         yield (
             "answer",
@@ -109,12 +131,25 @@ def _of_texts(trial: Trial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[t
             f"its text holds {foreign!r}, a marker of other models' chats, which this one reads as plain text: take the frame "
             "out of the text, and let chat=True make this model's own",
         )
+    if "{{" in trial.template or "}}" in trial.template:
+        yield (
+            "braces",
+            "its template has doubled braces, which stay in the prompt as they are: write {question} with single ones",
+        )
     field = next((found for found in _FIELD.findall(trial.template) if found not in ("{haystack}", "{question}")), None)
     if field is not None:
         yield (
             "field",
             f"its template holds {field!r}, which stays in the prompt as it is: the fields are {{haystack}} and {{question}}",
         )
+    if encoded.needle is not None and trial.haystack and 0 < trial.depth < 1 and len(encoded) > SHORT:
+        at = encoded.needle[0] / len(encoded)
+        if abs(at - trial.depth) > OFF:
+            yield (
+                "depth",
+                f"its needle stands at {at:.2f} of the prompt, not at depth={trial.depth:g}, since it is hidden after the last "
+                "sentence end (a stop before a space) at or below that: use a haystack with sentences",
+            )
     if trial.haystack and len(encoded) < trial.length - RESERVE:
         yield (
             "short",

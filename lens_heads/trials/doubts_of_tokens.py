@@ -37,6 +37,12 @@ def of_tokens(trial: EncodedTrial, tokenizer: Any) -> Iterator[tuple[str, str]]:
             f"the prompt begins with {tokenizer.bos_token!r}, and this model's prompts with no BOS: take it away, or load the "
             "model with prepend_bos=True if that is meant",
         )
+    if ids[-1] in {tokenizer.pad_token_id, tokenizer.eos_token_id} - {None} and not _framed_end(ids, tokenizer):
+        yield (
+            "ending",
+            f"the prompt ends in {tokenizer.decode(ids[-1:])!r}, after which no answer is expected: take padding and the end of "
+            "the text away",
+        )
     parts = [(trial.answer, trial.answer_tokens), *zip(trial.choices, trial.choice_tokens, strict=True)]
     for text, tokens in parts:
         read = tokenizer.decode(tokens.tolist())
@@ -73,6 +79,15 @@ def _framed(ids: list[int], tokenizer: Any) -> bool:
     except ValueError:
         return False
     return bool(prefix) and prompt_start(tokenizer, prefix)[:1] == ids[:1]
+
+
+def _framed_end(ids: list[int], tokenizer: Any) -> bool:
+    """Whether a prompt ends as the chat template has it end."""
+    try:
+        _, suffix = chat_frame(tokenizer, None)
+    except ValueError:
+        return False
+    return bool(suffix) and piece(tokenizer, suffix)[-1:] == ids[-1:]
 
 
 def plain(text: str) -> str:

@@ -77,6 +77,13 @@ def encode_all(
                 f"window of {n_ctx} tokens: use a shorter prompt (length= of a Trial, context_length= of a task) or a smaller "
                 "max_new_tokens"
             )
+    late = [one for one in encoded if judged and 0 < room < len(one.answer_tokens)]
+    if late:
+        warnings.warn(
+            f"trial {late[0].id}: the answer {late[0].answer!r} has {len(late[0].answer_tokens)} tokens, and no more than {room} "
+            f"are generated ({len(late)} of {len(encoded)} trials), so that no text can hold it: use a larger max_new_tokens",
+            stacklevel=users_line(),
+        )
     if answered:
         warn_of_doubts(listed, encoded, tokenizer)
     return encoded
@@ -96,7 +103,18 @@ def _join_dependent(encoded: list[EncodedTrial]) -> None:
     same = [ids for ids in _alike(encoded, prompts) if len(ids) > 1]
     if same:
         warnings.warn(
-            f"trials {', '.join(same[0][:3])} have the same prompt, so that they count as one in intervals: give each trial once",
+            f"trials {', '.join(same[0][:3])} have the same prompt and are no independent trials: give each trial once",
+            stacklevel=users_line(),
+        )
+    groups: dict[bytes, set[Any]] = {}
+    for one, needle in zip(encoded, needles, strict=True):
+        if needle is not None:
+            groups.setdefault(needle, set()).add(one.group)
+    apart = sum(len(found) > 1 and len(found) == needles.count(needle) for needle, found in groups.items())
+    if apart and not same:
+        warnings.warn(
+            f"{apart} needles stand in several trials, each with a group of its own, so that intervals take them for "
+            "independent: give trials that share a needle one group, or none",
             stacklevel=users_line(),
         )
 

@@ -16,6 +16,7 @@ import torch
 import lens_heads as lh
 from lens_heads import stats
 from lens_heads.answering.evaluation import Evaluation
+from lens_heads.model.identity import identify
 from tests import zoo
 from tests.attack.calls import PAIRS, TRIALS, TWO, M, curve, named, scores
 from tests.attack.held import refused
@@ -183,3 +184,95 @@ def test_what_is_meant_is_not_told(recwarn: pytest.WarningsRecorder) -> None:
     with lh.patch(M(), "L0H1", TWO[0]):  # Of the very run that is evaluated.
         lh.evaluate(M(), TWO[0], generate=False, **Q)
     assert not [str(one.message) for one in recwarn if "kind=" in str(one.message) or "reference" in str(one.message)]
+
+
+NAN = torch.tensor([*[0.1] * 11, torch.nan])
+FRAME = pd.DataFrame(torch.rand(2, 6).numpy(), columns=list("abcdef"))
+SAME = replace(scores(), values=torch.zeros(3, 4), per_trial=torch.zeros(5, 3, 4))
+
+
+def other(**about: Any) -> Any:
+    return lh.HeadScores.from_trials("mine", scores(1).per_trial, [f"o{i}" for i in range(5)], **about)
+
+
+def gates(**about: Any) -> Any:
+    return scores(heads=2, unit="kv_head", **about)
+
+
+def twice() -> None:
+    heads = (head for head in ["L0H1", "L1H1"])
+    for _ in range(2):
+        lh.inspection.provenance(M(), TWO, heads, **FORCED)
+
+
+NEIGHBOURS: list[tuple[str, Callable[[], Any], str]] = [
+    ("NaN among values", lambda: stats.positive_mean_p(NAN), "values is nan at [11]: must be finite"),
+    ("NaN in a null", lambda: stats.family_wise_p(NAN, torch.rand(9, 12)), "values is nan"),
+    ("NaN among clusters", lambda: stats.effective_n(NAN.numpy(), None), "values is nan"),
+    ("alpha for a level", lambda: stats.mean_interval(torch.rand(9), level=0.05), "level=0.05: is the share of intervals"),
+    ("columns in another order", lambda: stats.permutation_test(FRAME, FRAME[list("fedcba")]), "different columns"),  # type: ignore[arg-type]
+    ("heads of where", lambda: lh.ablate(M(), torch.where(torch.eye(3, 4) > 0), kind="zero").__enter__(), "tuple of arrays"),  # type: ignore[arg-type]
+    ("heads of a mask", lambda: lh.ablate(M(), torch.ones(3, 2) > 0, kind="zero").__enter__(), "pass the places where it is"),  # type: ignore[arg-type]
+    ("an iterator twice", twice, "is an iterator with nothing left"),
+    ("gates with the lowest best", lambda: lh.write_gates(gates(best="lowest"), "gates.tsv"), "its lowest scores are best"),
+    ("the worst of nothing", lambda: SAME.bottom(2), "ranks nothing: all 12 heads score 0"),
+    ("one choice", lambda: replace(TWO[0], choices=("x",), choice_tokens=([1],)), "the only choice 'x' is right whatever"),
+    ("a margin above every share", lambda: lh.verdicts.spared(curve(), "mine", 1, "greedy_match", margin=50), "margin=50"),
+    ("other units pooled", lambda: lh.compare.pool_scores({"a": scores(), "b": other(score_unit="nats")}), "score_unit is ''"),
+    (
+        "other settings compared",
+        lambda: lh.compare.compare_checkpoints(scores(meta={"kind": "zero"}), scores(1, meta={"kind": "mean"}), k=2),
+        "kind is 'zero' in one and 'mean' in the other",
+    ),
+    ("heads not measured", lambda: curve().heads(lh.Condition.top("mine", 3)), "nothing was measured for"),
+    ("one table of many", lambda: lh.plots.jaccard_curves(FRAME), "Pass {name: compare.jaccard_curve(a, b)}"),  # type: ignore[arg-type]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "says"), [line[1:] for line in NEIGHBOURS], ids=[line[0] for line in NEIGHBOURS])
+def test_neighbours_are_refused(call: Callable[[], Any], says: str) -> None:
+    refused(call, says, M())
+
+
+def test_a_header_of_numbers_is_no_layer(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "gates.tsv", "0\t1\n0.5\t0.2\n0.1\t0.9\n")
+    refused(lambda: lh.read_gates(file), "its first line counts the columns: write the table without a header")
+
+
+def test_a_file_keeps_its_method(tmp_path: Path) -> None:
+    file = scores().save(tmp_path / "mine.json")
+    refused(lambda: lh.HeadScores.load(file, method="copy"), "holds scores of method 'mine'")
+    assert lh.HeadScores.load(file, method="mine").method == "mine"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("scale", {"factor": 1.0}), ("identity", {"u": 0}), ("emphasise", {"factor": 1, "span": (1, 3)})],
+)
+def test_options_that_change_nothing_are_told(kind: str, options: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match=f"kind='{kind}', .*leaves every head as it is"):
+        under(kind, **options)
+
+
+class Switched(torch.nn.Module):
+    """A module of another library, which is on or off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disabled = False
+
+
+def test_an_adapter_that_is_switched_off_makes_another_model() -> None:
+    model = zoo.bridge("llama-gqa", hf=zoo.hf_model("llama-gqa", seed=3))
+    plain = identify(model)
+    model.original_model.adapter = Switched()
+    on = identify(model, again=False)
+    model.original_model.adapter.disabled = True
+    assert len({plain.weights, on.weights, identify(model, again=False).weights}) == 3
+
+
+def test_weights_beside_an_adapter_are_not_read_alone() -> None:
+    model = zoo.bridge("llama-gqa", hf=zoo.hf_model("llama-gqa", seed=4))
+    model.original_model.model.layers[0].mlp.base_layer = torch.nn.Identity()
+    for read in (lambda: lh.compare.ov_similarity(model), lambda: lh.compare.weight_change(M(), model)):
+        refused(read, "has an adapter beside its own, which is not read: merge it first")

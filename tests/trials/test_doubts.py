@@ -224,3 +224,39 @@ def test_special_tokens_in_an_answer_are_refused() -> None:
             ValueError, match=f"trial random-0: the tokens of the answer .* contain the special token '{name}'"
         ):
             encode_all(trial, tokenizer, 512)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"judge": lh.Judge(cut=("s",))}, "its judge (Judge, rule 'contains') calls the answer 'Oslo' itself wrong"),
+        ({"choices": ("Oslo", "Oslo city")}, "the choice 'Oslo' is how another one begins"),
+        ({"template": "{haystack}\n{{question}}"}, "its template has doubled braces"),
+        ({"needle_focus": "Tom is"}, "the answer 'Oslo' stands nowhere in the needle 'Tom is'"),
+        ({"haystack": "rain " * 90, "depth": 0.6}, "its needle stands at 0.0"),
+    ],
+)
+def test_more_slips_of_a_trial(changes: dict[str, Any], said: str) -> None:
+    (found,) = heard([replace(TRIAL, **changes)])
+    assert found.startswith(f"trial t: {said}")
+
+
+def test_tokens_that_end_in_padding() -> None:
+    tokenizer = zoo.tokenizer()
+    padded = torch.cat([OWN.tokens, torch.tensor([tokenizer.eos_token_id] * 3)])
+    (said,) = heard([replace(OWN, tokens=padded)])
+    assert said.startswith("trial own: the prompt ends in '<eos>', after which no answer is expected")
+
+
+def test_an_answer_longer_than_what_is_generated() -> None:
+    with pytest.warns(
+        UserWarning, match=r"trial t: the answer .* tokens, and no more than 1 are generated \(1 of 1 trials\)"
+    ):
+        encode_all([replace(TRIAL, answer="in Oslo")], zoo.tokenizer(), 512, room=1)
+
+
+def test_one_needle_in_groups_of_their_own() -> None:
+    apart = [replace(TRIAL, id=f"t{i}", question=TRIAL.question + "?" * i, group=f"g{i}") for i in range(3)]
+    (said,) = heard(apart)
+    assert said.startswith("1 needles stand in several trials, each with a group of its own")
+    assert heard([replace(one, group="one") for one in apart]) == []

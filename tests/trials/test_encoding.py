@@ -118,7 +118,7 @@ def test_trials_that_share_a_needle_or_a_prompt_are_one_group() -> None:
     own = [replace(trials[0], group="own"), *trials[1:]]
     assert encode_all(own, tokenizer, 512)[0].group == "own"
     bare = [lh.Trial(name, "2 + 2 =", "4", template="{question}") for name in "ab"]
-    with pytest.warns(UserWarning, match="trials a, b have the same prompt, so that they count as one in intervals"):
+    with pytest.warns(UserWarning, match="trials a, b have the same prompt and are no independent trials"):
         one, two = encode_all(bare, tokenizer, 512)
     assert one.group == two.group != ""
     assert bare[0].group == "", "the user's own trial stays as it is"

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.heads.named import Rankings
-from lens_heads.model.geometry import Model, head_geometry, output_weights, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, output_weights, require_merged, require_raw_weights
 from lens_heads.model.hooks import hooked, recording
 from lens_heads.model.modes import evaluating
 from lens_heads.model.norms import attention_norm, frozen_norm
@@ -29,6 +29,7 @@ from lens_heads.trials.encoding import check_unique
 def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, options: Run) -> Rankings:
     """`score_heads` for weights, which it documents."""
     require_raw_weights(model)
+    require_merged(model, "a map of tokens")
     shape, scorers = require(model, "scoring weights", "writes"), resolve(methods, "weights")
     encoded = [one for probe in probes for one in probe.encode(model.tokenizer, shape)]
     check_unique(one.id for one in encoded)

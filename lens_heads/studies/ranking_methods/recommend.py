@@ -95,7 +95,7 @@ def recommend(
         raise ValueError(f"budgets={budgets!r}: use numbers of passes above 0")
     listed = sorted(map(float, given))
     check_by(by)
-    checks.share("level", level)
+    checks.level(level)
     rows = []
     for cell in bench.cells:
         before = ""
