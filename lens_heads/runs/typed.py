@@ -157,7 +157,9 @@ def held(name: str, value: Any, hint: Any) -> Any:
     if isinstance(value, Iterator) and any(typing.get_origin(each) in LISTS for each in _members(hint)):
         value = list(value)
         if not value:
-            raise ValueError(f"{name} is an iterator with nothing left, since it was used before: pass a list")
+            raise ValueError(
+                f"{name} is an iterator with nothing in it, or nothing left after another use: pass a list"
+            )
     if isinstance(value, np.ndarray) and Tensor in map(_array, _members(hint)):
         value = checks.numbers(value)
     if LISTED not in getattr(hint, "__metadata__", ()) and not fits(value, hint):

@@ -109,12 +109,12 @@ def checked_choices(choices: Sequence[str], answer: str, trial: str) -> tuple[st
     """The choices as a tuple. ValueError unless they are distinct texts that include the answer, or there are none."""
     found = tuple(choices) if isinstance(choices, Iterable) and not isinstance(choices, str) else (choices,)
     written = {text.strip() for text in found if isinstance(text, str) and text.strip()}
+    if found and (answer not in found or len(written) < len(found)):
+        raise ValueError(f"trial {trial}: choices {found!r} must be distinct texts, one of them the answer {answer!r}")
     if len(found) == 1:
         raise ValueError(
             f"trial {trial}: the only choice {found[0]!r} is right whatever the model does: give others beside it"
         )
-    if found and (answer not in found or len(written) < len(found)):
-        raise ValueError(f"trial {trial}: choices {found!r} must be distinct texts, one of them the answer {answer!r}")
     return found
 
 

@@ -114,7 +114,7 @@ FINE: dict[str, tuple[str, ...]] = {
     "localize --max-new-tokens": ("0",),
     "describe --text": ("NULL", "LIST", "CUT", "FILE"),
     "study capability --words": ("NULL", "LIST", "CUT", "FILE"),
-    "heads --method": ANY_NAME,
+    "heads --method": ("locos",),
     "why --prompt": ANY_NAME,
     "why --answer": ANY_NAME,
 }

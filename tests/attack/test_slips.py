@@ -213,7 +213,7 @@ NEIGHBOURS: list[tuple[str, Callable[[], Any], str]] = [
     ("columns in another order", lambda: stats.permutation_test(FRAME, FRAME[list("fedcba")]), "different columns"),  # type: ignore[arg-type]
     ("heads of where", lambda: lh.ablate(M(), torch.where(torch.eye(3, 4) > 0), kind="zero").__enter__(), "tuple of arrays"),  # type: ignore[arg-type]
     ("heads of a mask", lambda: lh.ablate(M(), torch.ones(3, 2) > 0, kind="zero").__enter__(), "pass the places where it is"),  # type: ignore[arg-type]
-    ("an iterator twice", twice, "is an iterator with nothing left"),
+    ("an iterator twice", twice, "or nothing left after another use: pass a list"),
     ("gates with the lowest best", lambda: lh.write_gates(gates(best="lowest"), "gates.tsv"), "its lowest scores are best"),
     ("the worst of nothing", lambda: SAME.bottom(2), "ranks nothing: all 12 heads score 0"),
     ("one choice", lambda: replace(TWO[0], choices=("x",), choice_tokens=([1],)), "the only choice 'x' is right whatever"),

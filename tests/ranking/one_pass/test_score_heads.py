@@ -534,7 +534,7 @@ def refused(match: str, model: Any, trials: Any, error: type[Exception] = ValueE
 
 def test_no_trials(gqa: Any) -> None:
     refused("there are no trials: pass at least one", gqa, [])
-    refused("there are no trials", gqa, iter(()))
+    refused("trials is an iterator with nothing in it", gqa, iter(()))
 
 
 @pytest.mark.parametrize("needle", [(20, 25), (-1, 3), (5, 5), (9, 7), (24, 26)])
