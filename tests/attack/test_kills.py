@@ -81,7 +81,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "evaluate": lambda m, **run: lh.evaluate(m, trials(0, 12), max_new_tokens=4, **run),
     "ablation_curve": lambda m, **run: lh.ablation_curve(m, {"a": trials(9)}, ranking(), ks=(1, 2), **HOW, **run),
     "transfer_matrix": lambda m, **run: lh.evidence.transfer_matrix(
-        m, {"a": trials(9)}, {"a": ranking()}, ks=(1, 2), metric="logprob", **HOW, **run, kind="zero"
+        m, {"a": trials(9)}, {"a": ranking()}, ks=(1, 2), metric="logprob", **HOW, **run
     ),
     "generality": lambda m, **run: lh.evidence.generality(
         m, {"a": trials(9)}, {"a": ["L0H1"]}, batch_size=1, **run, kind="zero"

@@ -144,7 +144,7 @@ def score_heads_decoding(world: World, **options: Any) -> Found:
 
 
 def score_heads_nulls(world: World, **options: Any) -> Found:
-    return score_heads(world, methods=["locos", "attention_mass"], null_spans=5, **options)
+    return score_heads(world, methods=["locos", "attention_mass"], null_spans=3, **options)
 
 
 def score_texts(world: World, **options: Any) -> Found:
@@ -189,7 +189,7 @@ def evaluate(world: World, **options: Any) -> Found:
 
 def contrast(world: World, **options: Any) -> Found:
     options = {"max_new_tokens": 3, "progress": False, **options}
-    return of_evaluation(lh.contrast(world.model, world.trials, world.heads, **options, kind="zero"))
+    return of_evaluation(lh.contrast(world.model, world.trials, world.heads, **{"kind": "zero", **options}))
 
 
 def reinforce(world: World, **options: Any) -> Found:
@@ -212,7 +212,7 @@ def ablation_curve_uniform(world: World, **options: Any) -> Found:
 
 def faithfulness(world: World, **options: Any) -> Found:
     options = {"corruption": turned, "controls": lh.Controls(world.controls, 1), "progress": False, **options}
-    found = lh.faithfulness(world.model, world.trials, world.ranking, ks=(2, 5), **options, positions="all")
+    found = lh.faithfulness(world.model, world.trials, world.ranking, ks=(2, 5), **{"positions": "all", **options})
     f = {f"f of {k}": torch.tensor(found.faithfulness(lh.Condition.top("mine", k)).value) for k in (2, 5)}
     means = found.per_trial.groupby("set")["value"].mean()
     size = float(abs(means["none"]) / abs(means["given"] - means["none"]))
@@ -254,7 +254,9 @@ def path_patch(world: World, **options: Any) -> Found:
 def recovery(world: World, **options: Any) -> Found:
     """Log-probabilities: the ratio of their differences has no size of its own."""
     given = {"controls": lh.Controls(world.controls, 1), "fair": False, "flipped": False, "progress": False, **options}
-    found = lh.recovery(world.model, world.trials, world.heads, world.heads[:2], **given, kind="zero").per_example
+    found = lh.recovery(
+        world.model, world.trials, world.heads, world.heads[:2], **{"kind": "zero", **given}
+    ).per_example
     rows: dict[str, Row] = {}
     for one in found.to_dict("records"):
         numbers = {
@@ -271,7 +273,7 @@ def sahara(world: World, **options: Any) -> Found:
 
 def influence(world: World, **options: Any) -> Found:
     texts = [one.tokens.tolist() for one in world.trials]
-    table = lh.influence(world.model, texts, world.heads, progress=False, **options, kind="uniform").tokens
+    table = lh.influence(world.model, texts, world.heads, progress=False, **{"kind": "uniform", **options}).tokens
     by_text = [torch.tensor(x["difference"].to_numpy()).float() for _, x in table.groupby("document", sort=False)]
     return Found({one.id: {"difference": x} for one, x in zip(world.trials, by_text, strict=True)})
 
@@ -283,19 +285,19 @@ def probe_heads(world: World, **options: Any) -> Found:
 
 def localize_heads(world: World, **options: Any) -> Found:
     options = {"method": "css", "n_masks": 15, "sparsity": 0.25, "k": 1, "progress": False, **options}
-    return of_scores(lh.localize_heads(world.model, world.trials, **options, kind="zero"))
+    return of_scores(lh.localize_heads(world.model, world.trials, **{"kind": "zero", **options}))
 
 
 def one_shot(world: World, **options: Any) -> Found:
-    return localize_heads(world, method="one_shot", **options, kind="zero")
+    return localize_heads(world, method="one_shot", **options)
 
 
 def one_shot_groups(world: World, **options: Any) -> Found:
-    return localize_heads(world, method="one_shot", level="kv_group", **options, kind="zero")
+    return localize_heads(world, method="one_shot", level="kv_group", **options)
 
 
 def greedy(world: World, **options: Any) -> Found:
-    return localize_heads(world, method="greedy", k=2, **options, kind="zero")
+    return localize_heads(world, method="greedy", k=2, **options)
 
 
 def look(world: World, **options: Any) -> Found:

@@ -76,11 +76,13 @@ def test_contrast_helps_a_planted_model(tmp_path: Any) -> None:
     model, trials = planted.model(), planted.trials(8)
     plain = lh.evaluate(model, trials, **QUIET)
     how: dict[str, Any] = {"out": tmp_path / "run", **QUIET}
-    found = lh.contrast(model, trials, [planted.COPIER, planted.WRITER], **how, kind="zero")
+    found = lh.contrast(model, trials, [planted.COPIER, planted.WRITER], **{"kind": "zero", **how})
     assert found.mean("logprob") > plain.mean("logprob")
     worse = lh.contrast(model, trials, [planted.SUPPRESSOR], **QUIET, kind="zero")
     assert worse.mean("logprob") < found.mean("logprob")
-    assert lh.contrast(model, trials, [planted.COPIER, planted.WRITER], **how, kind="zero").frame.equals(found.frame)
+    assert lh.contrast(model, trials, [planted.COPIER, planted.WRITER], **{"kind": "zero", **how}).frame.equals(
+        found.frame
+    )
     with pytest.raises(ValueError, match="alpha=-1"):
         lh.contrast(model, trials, [planted.COPIER], alpha=-1, **QUIET, kind="zero")
 

@@ -205,11 +205,12 @@ def test_node_importances_are_written_as_the_benchmark_reads_them(tmp_path: Path
 def test_continues_from_its_folder(gqa: Any, tmp_path: Path) -> None:
     how: Any = {"controls": (), "out": tmp_path, "progress": False}
     one, again = (
-        lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), **how, positions="all") for _ in range(2)
+        lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), **{"positions": "all", **how})
+        for _ in range(2)
     )
     assert one.frame.equals(again.frame)
     with pytest.raises(ValueError, match="outside"):
-        lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), outside="zero", **how, positions="all")
+        lh.faithfulness(gqa, trial_of(random_pair()), ranking(), ks=(2,), outside="zero", **{"positions": "all", **how})
 
 
 @pytest.mark.parametrize(

@@ -138,11 +138,11 @@ ABLATION: dict[str, Case] = {
 
 def faithful(model: Any, **options: Any) -> Any:
     run: dict[str, Any] = {"ks": (1, 3), "controls": ["random"], "corruption": "remove", "progress": False}
-    return lh.faithfulness(model, pairs(), SCORES, **run, **options, positions="all")
+    return lh.faithfulness(model, pairs(), SCORES, **run, **{"positions": "all", **options})
 
 
 def knocked(**options: Any) -> Case:
-    return lambda model: lh.knockout_heads(model, [TEXT, "a dog lay"], progress=False, **options, kind="uniform")
+    return lambda model: lh.knockout_heads(model, [TEXT, "a dog lay"], progress=False, **{"kind": "uniform", **options})
 
 
 def flipped(model: Any) -> None:
@@ -214,7 +214,7 @@ def masked(model: Any, **options: Any) -> Any:
 
 def localized(method: str, **options: Any) -> Case:
     run: dict[str, Any] = {"n_masks": 10, "sparsity": 0.2, "k": 2, "progress": False}
-    return lambda model: lh.localize_heads(model, trials(), method=method, **run, **options, kind="zero")
+    return lambda model: lh.localize_heads(model, trials(), method=method, **run, **{"kind": "zero", **options})
 
 
 def trained(method: Callable[..., Any], *more: Callable[[Any], Any], **options: Any) -> Case:

@@ -73,7 +73,7 @@ def test_the_set_that_hurts_most_is_taken(arch: str, kind: str) -> None:
     base, *values = by_loop(gqa, trials(), [[], *(ranking[:k] for ranking in proposed.values())], **how)
     worst = int(np.argmin([one.mean() for one in values]))
 
-    found = localize_heads(gqa, trials(), method="best_in_turn", k=k, progress=False, **how, kind="zero")
+    found = localize_heads(gqa, trials(), method="best_in_turn", k=k, progress=False, **{"kind": "zero", **how})
     assert found.meta["proposed_by"] == list(proposed)[worst]
     assert found.ranking() == proposed[found.meta["proposed_by"]]
     assert found.meta["chosen"] == k

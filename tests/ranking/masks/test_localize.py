@@ -181,14 +181,14 @@ def test_patience_stops_when_the_first_heads_have_settled() -> None:
 @pytest.mark.usefixtures("alone")
 def test_a_run_is_kept_and_its_scores_load_with_their_ranking(tmp_path: Path) -> None:
     options: dict[str, Any] = {"n_masks": 30, "sparsity": 0.3, "progress": False, "out": tmp_path}
-    scores = localize_heads(model(), FOUND, method="css", **options, kind="zero")
+    scores = localize_heads(model(), FOUND, method="css", **{"kind": "zero", **options})
     loaded = HeadScores.load(tmp_path / "css.json")
     assert loaded.ranking() == scores.ranking()
     assert loaded.top(2) == WRITERS
     assert (loaded.per_trial == scores.per_trial).all()
     assert (loaded.method, loaded.meta["fit"]) == ("css", scores.meta["fit"])
     with passes(model()) as seen:
-        again = localize_heads(model(), FOUND, method="css", **options, kind="zero")
+        again = localize_heads(model(), FOUND, method="css", **{"kind": "zero", **options})
         kept = MaskedMetric(model(), FOUND, out=tmp_path, progress=False)
         localize(kept, method="css", n_masks=30, sparsity=0.3, estimator="bic")
     assert not seen
