@@ -226,7 +226,7 @@ def check_alike(a: HeadScores, b: HeadScores) -> None:
         if one != other:
             raise ValueError(
                 f"both are scores of method {a.method!r}, but {what} is {one!r} in one and {other!r} in the other, so that their "
-                "numbers are no like: score both alike"
+                "numbers cannot be compared: score both alike"
             )
 
 

@@ -122,7 +122,7 @@ def ablation_curve(
     bare = _bare(tasks) if NO_NEEDLE in controls.names else {}
     grid = Grid.of(model, {**tasks, **bare}, ablation, run, generate)
     if not selecting:
-        grid.check_independent(chosen, list(tasks))
+        grid.check_independent(chosen)
     planned = plan_sets(chosen, sizes, controls)
     check_names(sets or {}, "a set of heads")
     for name, listed in (sets or {}).items():

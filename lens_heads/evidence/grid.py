@@ -115,10 +115,9 @@ class Grid:
         """The run folder, if any. ValueError if it has different settings."""
         return folder_for(self.model, self.options.out, self.settings)
 
-    def check_independent(self, rankings: Mapping[str, HeadScores], tasks: Sequence[str] | None = None) -> None:
-        """ValueError if rankings were made on trials of these tasks (None: all), or the reference comes from them."""
-        trials = self.trials if tasks is None else [trial for name in tasks for trial in self.tasks[name]]
-        check_independent(rankings, self.ablation.reference, made_on(trials))
+    def check_independent(self, rankings: Mapping[str, HeadScores]) -> None:
+        """ValueError if rankings were made on any of the trials, or the reference comes from them."""
+        check_independent(rankings, self.ablation.reference, made_on(self.trials))
 
     def run(self, sets: Sequence[HeadSet], start: int = 0, end: int | None = None) -> pd.DataFrame:
         """One row per set and trial: method, set, k, draw, heads, task, trial, group, answer, text, and the metrics.

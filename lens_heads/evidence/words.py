@@ -100,7 +100,7 @@ def judged_break(found: Verdict, share: float = HALF) -> Verdict:
         True
     """
     if found.share.high < share or found.cost.high < 0:
-        missed = f", of which {share:.0%} were to be" if found.share.high < share else ""
+        missed = f", less than the {share:.0%} that it takes" if found.share.high < share else ""
         return replace(found, word=DOES_NOT, because=f"{found.because}{missed}")
     if not found.cost.low > 0:
         return untold(found, found.cost, 0.0)

@@ -39,7 +39,7 @@ def check_ranks(rankings: Mapping[str, Ranked], ks: Iterable[int]) -> None:
             continue
         if ranks_nothing(scores):
             if scores is next(iter(rankings.values())):
-                raise ValueError(f"{said(name, scores)}: score trials in which the method sees something")
+                check_ranked(name, scores)
             found.append(f"{said(name, scores)}, so its heads are the first of layer 0: leave it out")
             continue
         counts = {k: len(scores.ties(k)) for k in cut}
@@ -51,6 +51,12 @@ def check_ranks(rankings: Mapping[str, Ranked], ks: Iterable[int]) -> None:
             )
     if found:
         warnings.warn("; ".join(found), stacklevel=users_line())
+
+
+def check_ranked(name: str, scores: Ranked) -> None:
+    """ValueError for a ranking that ranks nothing."""
+    if ranks_nothing(scores):
+        raise ValueError(f"{said(name, scores)}: score trials in which the method sees something")
 
 
 def warn_of_nothing(rankings: Mapping[str, Ranked]) -> None:

@@ -24,8 +24,7 @@ from lens_heads.heads.files import read_scores, write_envelope, write_lists
 from lens_heads.heads.grouping import Labels, groups_of
 from lens_heads.heads.head import Head, Unit
 from lens_heads.heads.made_on import MadeOn
-from lens_heads.heads.ranks import check_ranks, ranks_nothing
-from lens_heads.heads.ranks import said as nothing_said
+from lens_heads.heads.ranks import check_ranked, check_ranks
 from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.runs import checks
 from lens_heads.runs.identity import RECORDED, ModelIdentity
@@ -167,8 +166,7 @@ class HeadScores:
 
     def bottom(self, k: int) -> list[Head]:
         """The k worst heads, worst first. ValueError if all heads score the same."""
-        if ranks_nothing(self):
-            raise ValueError(f"{nothing_said(self.method, self)}: score trials in which the method sees something")
+        check_ranked(self.method, self)
         return self.ranking()[::-1][: self._count(k)]
 
     def random(self, k: int, seed: int = 0, like: Literal["layer"] | None = None) -> list[Head]:
@@ -318,7 +316,7 @@ class HeadScores:
 
     @classmethod
     def load(cls, path: str | Path, method: str | None = None) -> HeadScores:
-        """Read either published JSON form; `method` overrides the name in the file (default without either: "copy").
+        """Read either published JSON form; `method` names scores of a file that does not (default without either: "copy").
 
         Warns of the "lists" form, which says nothing of the method, the model and the trials, so that none of these is checked.
 

@@ -141,14 +141,7 @@ def describe(
     named = named_scores(rankings)
     more = {name: _by_query_head(one, shape) for name, one in named.items()}
     check_scores_of(model, named)
-    prose = common_texts(TEXTS)
-    texts = prose if text is None else text
-    longest = max(len(prompt_start(model.tokenizer, one)) for one in prose)
-    if text is None and longest > shape.n_ctx:
-        raise ValueError(
-            f"the texts of prose that describe reads have up to {longest} tokens, but the context window of {shape.name} is "
-            f"{shape.n_ctx}: pass shorter ones, text=[...]"
-        )
+    texts = _prose(model.tokenizer, shape) if text is None else text
     found = measured(model, texts, progress) | more
     promoted, written = promotes(model, texts, k, progress), writes(model, k)
     rows = []
@@ -160,6 +153,18 @@ def describe(
         rows.append(row | own | {"promotes": promoted[place], "writes": written[place]})
     about = {"block": BLOCK, "copies": COPIES, "thresholds": THRESHOLDS}
     return HeadCards(shape.name, pd.DataFrame(rows), about, identified(model, "cards"))
+
+
+def _prose(tokenizer: Any, shape: HeadGeometry) -> list[str]:
+    """The texts that are read by default. ValueError where the context is too short for them."""
+    texts = common_texts(TEXTS)
+    longest = max(len(prompt_start(tokenizer, one)) for one in texts)
+    if longest > shape.n_ctx:
+        raise ValueError(
+            f"the texts of prose that describe reads have up to {longest} tokens, but the context window of {shape.name} is "
+            f"{shape.n_ctx}: pass shorter ones, text=[...]"
+        )
+    return texts
 
 
 def kind_of(scores: dict[str, float]) -> str:

@@ -115,7 +115,7 @@ STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 
 
 def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: Any = ()) -> ProbeRun:
-    """ProbeRun a prompt under some hooks and note everything."""
+    """Run a prompt under some hooks and note everything."""
     shape = head_geometry(model)
     names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
     found, cache = ProbeRun(model, shape, ids, tolerance), Cache(model, 1)

@@ -17,7 +17,7 @@ BARE = {"showgrid": False, "showline": False, "tickcolor": "white"}
 
 
 def check_one_model(what: str, named: Iterable[tuple[str, ScoresLike]]) -> None:
-    """ValueError unless there are scores of one shape and, where that is known, of one model's weights."""
+    """ValueError unless there are scores, all of one shape and, where both know theirs, of the same weights."""
     listed = list(named)
     for _, scores in listed:
         check_scores(what, scores)
@@ -25,8 +25,16 @@ def check_one_model(what: str, named: Iterable[tuple[str, ScoresLike]]) -> None:
     if not shapes:
         raise ValueError(f"{what}: there are no scores to draw. Pass the scores of at least one method.")
     if len({shape for _, shape in shapes}) > 1:
-        listed = ", ".join(f"{name} {shape}" for name, shape in shapes)
-        raise ValueError(f"{what}: scores have different [layer, head] shapes: {listed}. Pass scores of one model.")
+        found = ", ".join(f"{name} {shape}" for name, shape in shapes)
+        raise ValueError(f"{what}: scores have different [layer, head] shapes: {found}. Pass scores of one model.")
+
+    weights: dict[str, tuple[str, str]] = {}  # By dtype: a copy in another one is no other model.
+    for name, scores in listed:
+        model = getattr(scores, "model", None)
+        known = str(getattr(model, "weights", ""))
+        other, before = weights.setdefault(str(getattr(model, "dtype", "")), (name, known))
+        if known and before and known != before:
+            raise ValueError(f"{what}: {other} and {name} are scores of different weights. Pass scores of one model.")
 
 
 def check_scores(what: str, scores: Any) -> None:

@@ -4,18 +4,17 @@ from lens_heads.stats.clusters import effective_n, icc
 from lens_heads.stats.correlation import split_half_reliability
 from lens_heads.stats.intervals import (
     Interval,
-    bootstrap_means,
     crossed_interval,
     difference,
     gap_interval,
     mean_interval,
-    percentile_interval,
     ratio_interval,
     sum_interval,
 )
 from lens_heads.stats.permutation import Permutation, permutation_test
 from lens_heads.stats.positive_mean import positive_mean_p
 from lens_heads.stats.ranks import RandomRank, rank_p
+from lens_heads.stats.resampling import bootstrap_means, percentile_interval
 from lens_heads.stats.sampling import Precision, n_to_tell, needed
 from lens_heads.stats.shares import paired_share_interval, relative_loss_interval, share_interval, wilson
 from lens_heads.stats.significance import benjamini_hochberg

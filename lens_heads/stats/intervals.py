@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.stats.clusters import Groups, both, cluster_values, fewest_clusters, partitions
+from lens_heads.stats.resampling import bootstrap_t, tails_of, trials_of
 
 FEWEST = 5
 """The fewest trials, clusters or random draws that have an interval: t of fewer values reaches further than it tells."""
@@ -245,46 +245,12 @@ def difference(first: Interval[float], second: Interval[float], *, correlation: 
     return Interval(value, low, value + reach(first.high - first.value, second.value - second.low), first.level)
 
 
-@typed
-def bootstrap_means(values: Float[Tensor, "trial ..."], *, n: int = 1000, seed: int = 0) -> Float[Tensor, "sample ..."]:
-    """Means of n resamples of the trials (with replacement), as one matrix product with the resampling counts.
-
-    `values`: the trials in the first dimension. `seed`: of the resampling.
-
-    Example:
-        >>> means = lh.stats.bootstrap_means(torch.arange(10.0), n=100)
-        >>> len(means), bool((means > 1).all() and (means < 8).all())
-        (100, True)
-    """
-    trials = _trials(values, n, seed)
-    weights = _weights(trials, n, seed)
-    means = weights @ values.detach().double().cpu().reshape(len(values), -1).numpy()
-    return torch.from_numpy(means).reshape(n, *values.shape[1:])
-
-
-@typed
-def percentile_interval(
-    samples: Float[np.ndarray, "sample ..."], *, level: float = 0.95
-) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """(low, high) that enclose a share `level` of the finite samples; NaN where no sample is finite.
-
-    Example:
-        >>> low, high = lh.stats.percentile_interval(np.arange(101.0), level=0.9)
-        >>> round(float(low)), round(float(high))
-        (5, 95)
-    """
-    tails, finite = _tails(level), np.where(np.isfinite(samples), samples, np.nan)
-    empty = np.isnan(finite).all(0)
-    low, high = np.nanquantile(np.where(empty, 0.0, finite), tails, axis=0)
-    return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
-
-
 def _bounds(
     tables: Sequence[Table], groups: Sequence[Groups], level: float, n: int, seed: int
 ) -> tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"]]:
     """The wider bound of Student's t and of the bootstrap-t by every clustering, for the sum of the tables' means."""
-    tails = _tails(level)
-    found = [partitions(own, _trials(table[0], n, seed)) for own, table in zip(groups, tables, strict=True)]
+    tails = tails_of(level)
+    found = [partitions(own, trials_of(table[0], n, seed)) for own, table in zip(groups, tables, strict=True)]
     mean = np.sum([table.mean((0, 1)) for table in tables], axis=0)
     clusters_of = [fewest_clusters(own, table.shape[1]) for own, table in zip(groups, tables, strict=True)]
     # A single row is not random: it has no draws to be told from.
@@ -298,7 +264,7 @@ def _bounds(
         shared, _ = _variance(_clustered(tables, [both(clusters[0], clusters[-1]) for clusters in found]))
         variance, freedom = np.maximum(first + second - shared, np.maximum(first, second)), np.minimum(one, other)
     reach = scipy_stats.t.ppf(tails[1], freedom) * np.sqrt(variance)
-    resampled = [_bootstrap_t([table.mean(0) for table in each], tails, n, seed) for each in clustered]
+    resampled = [bootstrap_t([table.mean(0) for table in each], tails, n, seed) for each in clustered]
     lows, highs = zip((mean - reach, mean + reach), *resampled, strict=True)
     return np.min(lows, axis=0), np.max(highs, axis=0)
 
@@ -347,57 +313,8 @@ def _freedom(total: Float[np.ndarray, " item"], squared: Float[np.ndarray, " ite
     return np.clip(np.divide(total**2, squared, out=np.ones_like(total), where=squared > 0), 1, None)
 
 
-def _bootstrap_t(
-    tables: Sequence[Float[np.ndarray, "trial item"]], tails: list[float], n: int, seed: int
-) -> tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"]]:
-    """Bootstrap-t bounds of the sum of the means   (Efron and Tibshirani 1993, chapter 12)
-
-    They are the estimate itself, so that Student's t is the wider, where too many resamples have no spread: a few right
-    answers among wrong ones have no bound of this kind.
-    """
-    mean = np.sum([table.mean(0) for table in tables], axis=0)
-    error, means, variance, squares = (np.zeros_like(mean) for _ in range(4))
-    for number, table in enumerate(tables):
-        trials, centred = len(table), table - table.mean(0)
-        weights = _weights(trials, n, seed, number)
-        drawn, drawn_squares = weights @ centred, weights @ centred**2
-        means, squares = means + drawn, squares + drawn_squares
-        variance = variance + (drawn_squares - drawn**2) / (trials - 1)
-        error = error + (centred**2).sum(0) / (trials * (trials - 1))
-    flat = variance <= 1e-9 * squares
-    t = np.divide(means, np.sqrt(np.where(flat, 1.0, variance)), out=np.zeros_like(means), where=~flat)
-    # Without spread, one trial was drawn again and again: its distance counts as very large, or as none.
-    t = np.where(flat & (means != 0), np.copysign(1e6, means), t)
-    low, high = np.where((flat & (means != 0)).mean(0) > tails[0], 0.0, np.quantile(t, tails, axis=0))
-    return mean - high * np.sqrt(error), mean - low * np.sqrt(error)
-
-
 def _array(values: Tensor, leading: int) -> Float[np.ndarray, "draw trial item"]:
     """[trial, ...] or [draw, trial, ...] as [draw, trial, item] in double precision."""
     array = values.detach().double().cpu().numpy()
     array = array if leading == 2 else array[None]
     return array.reshape(*array.shape[:2], -1 if array.size else 1)
-
-
-def _tails(level: float) -> list[float]:
-    """The quantiles that enclose a share `level`. ValueError unless it lies between 0 and 1."""
-    level = checks.level(level)
-    return [(1 - level) / 2, (1 + level) / 2]
-
-
-def _trials(values: Tensor | np.ndarray, n: int, seed: int) -> int:
-    """The number of trials. ValueError for none, and for a number of resamples or a seed that is none."""
-    checks.count("n", n)
-    checks.seed(seed)
-    if len(values) == 0:
-        raise ValueError("cannot give an interval: there are no trials")
-    return len(values)
-
-
-@lru_cache(maxsize=16)
-def _weights(trials: int, n: int, seed: int, number: int = 0) -> Float[np.ndarray, "sample trial"]:
-    """The share of every trial in each of n resamples, not to be written to. Drawing them takes longer than all else."""
-    generator = np.random.default_rng([seed, number] if number else seed)
-    found = generator.multinomial(trials, [1 / trials] * trials, size=n) / trials
-    found.flags.writeable = False
-    return found

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lens_heads.runs.warned import users_line
-from lens_heads.trials.doubts_of_tokens import count, of_tokens, plain
+from lens_heads.trials.doubts_of_tokens import count, frame, of_tokens, plain
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.judges import PassesTests
 from lens_heads.trials.thinking import TAIL, unclosed
-from lens_heads.trials.tokenizing import chat_frame, special_tokens
+from lens_heads.trials.tokenizing import special_tokens
 from lens_heads.trials.trial import RESERVE, AnyTrial, Trial, typed_marker
 
 SHORT, OFF = 80, 0.3
@@ -41,7 +41,7 @@ def _doubts(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[
             f"the prompt ends inside a block of thinking ({opened!r}), where no answer is given: what is read at the answer is "
             "read there. Let the chat template close it (tokenizer.chat_template), or use chat=False",
         )
-    elif ending.endswith(" ") and not _framed(ending, tokenizer):
+    elif ending.endswith(" ") and not _framed(ending, frame(tokenizer)[1]):
         yield (
             "space",
             f"the prompt ends in a space ({ending[-12:]!r}), which most tokenizers join to the next word, so the answer begins "
@@ -178,12 +178,8 @@ def _elsewhere(trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> bool:
     return any(count(answer, plain(tokenizer.decode(part))) for part in (ids[:start], ids[end:]))
 
 
-def _framed(ending: str, tokenizer: Any) -> bool:
-    """Whether a prompt ends as the chat template has it end."""
-    try:
-        suffix = chat_frame(tokenizer, None)[1]
-    except ValueError:
-        return False
+def _framed(ending: str, suffix: str) -> bool:
+    """Whether a prompt ends in a space as the chat template has it end."""
     return suffix.endswith(" ") and ending.endswith(suffix[-len(ending) :])
 
 

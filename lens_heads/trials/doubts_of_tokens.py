@@ -19,6 +19,7 @@ _STOPS = tuple(".,:;?!")
 def of_tokens(trial: EncodedTrial, tokenizer: Any) -> Iterator[tuple[str, str]]:
     """The kind of each doubt about a trial in tokens, and what to say of it."""
     own, ids, bos = begins(tokenizer), trial.tokens.tolist(), tokenizer.bos_token_id
+    prefix, suffix = frame(tokenizer)
     if own and ids[: len(own)] != own and bos != ids[0]:
         yield (
             "begins",
@@ -31,13 +32,14 @@ def of_tokens(trial: EncodedTrial, tokenizer: Any) -> Iterator[tuple[str, str]]:
             f"the prompt begins twice, with {tokenizer.decode(ids[:4])!r}: take one away (text of a chat template has it), or "
             "let prompt_trial make the tokens",
         )
-    elif not own and bos == ids[0] and not _framed(ids, tokenizer):
+    elif not own and bos == ids[0] and not (prefix and prompt_start(tokenizer, prefix)[0] == bos):
         yield (
             "begins otherwise",
             f"the prompt begins with {tokenizer.bos_token!r}, and this model's prompts with no BOS: take it away, or load the "
             "model with prepend_bos=True if that is meant",
         )
-    if ids[-1] in {tokenizer.pad_token_id, tokenizer.eos_token_id} - {None} and not _framed_end(ids, tokenizer):
+    ends = {tokenizer.pad_token_id, tokenizer.eos_token_id} - {None, *piece(tokenizer, suffix)[-1:]}
+    if ids[-1] in ends:
         yield (
             "ending",
             f"the prompt ends in {tokenizer.decode(ids[-1:])!r}, after which no answer is expected: take padding and the end of "
@@ -72,22 +74,12 @@ def _joins(trial: EncodedTrial, tokenizer: Any) -> bool:
     return letters and bare != spaced and trial.answer_tokens[:1].tolist() == bare
 
 
-def _framed(ids: list[int], tokenizer: Any) -> bool:
-    """Whether a prompt begins as the chat template has it begin."""
+def frame(tokenizer: Any) -> tuple[str, str]:
+    """What the chat template puts before and behind a prompt; empty texts where there is none, or none that can be filled."""
     try:
-        prefix, _ = chat_frame(tokenizer, None)
+        return chat_frame(tokenizer, None)
     except ValueError:
-        return False
-    return bool(prefix) and prompt_start(tokenizer, prefix)[:1] == ids[:1]
-
-
-def _framed_end(ids: list[int], tokenizer: Any) -> bool:
-    """Whether a prompt ends as the chat template has it end."""
-    try:
-        _, suffix = chat_frame(tokenizer, None)
-    except ValueError:
-        return False
-    return bool(suffix) and piece(tokenizer, suffix)[-1:] == ids[-1:]
+        return "", ""
 
 
 def plain(text: str) -> str:

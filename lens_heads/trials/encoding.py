@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import warnings
 from collections import Counter
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lens_heads.runs.warned import users_line
+from lens_heads.trials.dependent import join_dependent
 from lens_heads.trials.doubts import warn_of_doubts
 from lens_heads.trials.encoded import EncodedTrial, placed
 from lens_heads.trials.tokenizing import WITHOUT_SPECIAL, first_special, name_of, special_tokens, vocabulary
@@ -61,7 +61,7 @@ def encode_all(
         if isinstance(trial, Trial):
             _check_length(trial, n_ctx)
     encoded = placed([trial if isinstance(trial, EncodedTrial) else trial.encode(tokenizer) for trial in listed])
-    _join_dependent(encoded)
+    join_dependent(encoded)
     special = special_tokens(tokenizer)
     for trial in encoded:
         if room and judged:
@@ -77,7 +77,7 @@ def encode_all(
                 f"window of {n_ctx} tokens: use a shorter prompt (length= of a Trial, context_length= of a task) or a smaller "
                 "max_new_tokens"
             )
-    late = [one for one in encoded if judged and 0 < room < len(one.answer_tokens)]
+    late = [one for one in encoded if 0 < room < len(one.answer_tokens)]
     if late:
         warnings.warn(
             f"trial {late[0].id}: the answer {late[0].answer!r} has {len(late[0].answer_tokens)} tokens, and no more than {room} "
@@ -87,44 +87,6 @@ def encode_all(
     if answered:
         warn_of_doubts(listed, encoded, tokenizer)
     return encoded
-
-
-def _join_dependent(encoded: list[EncodedTrial]) -> None:
-    """Trials without a group that have the same needle, or the same prompt, are one group: they are not independent."""
-    prompts = [one.tokens.numpy().tobytes() for one in encoded]
-    needles = [one.tokens[slice(*one.needle)].numpy().tobytes() if one.needle else None for one in encoded]
-    for what, found in (("needle", needles), ("prompt", prompts)):
-        often = Counter(found)
-        for one, tokens in zip(encoded, found, strict=True):
-            if tokens is not None and often[tokens] > 1 and not one.group:
-                object.__setattr__(
-                    one, "group", f"{what} {hashlib.sha256(tokens).hexdigest()[:12]}"
-                )  # Copies: `placed`.
-    same = [ids for ids in _alike(encoded, prompts) if len(ids) > 1]
-    if same:
-        warnings.warn(
-            f"trials {', '.join(same[0][:3])} have the same prompt and are no independent trials: give each trial once",
-            stacklevel=users_line(),
-        )
-    groups: dict[bytes, set[Any]] = {}
-    for one, needle in zip(encoded, needles, strict=True):
-        if needle is not None:
-            groups.setdefault(needle, set()).add(one.group)
-    apart = sum(len(found) > 1 and len(found) == needles.count(needle) for needle, found in groups.items())
-    if apart and not same:
-        warnings.warn(
-            f"{apart} needles stand in several trials, each with a group of its own, so that intervals take them for "
-            "independent: give trials that share a needle one group, or none",
-            stacklevel=users_line(),
-        )
-
-
-def _alike(encoded: list[EncodedTrial], prompts: list[bytes]) -> list[list[str]]:
-    """The ids of the trials of each prompt and answer."""
-    found: dict[tuple[bytes, bytes], list[str]] = {}
-    for one, prompt in zip(encoded, prompts, strict=True):
-        found.setdefault((prompt, one.answer_tokens.numpy().tobytes()), []).append(one.id)
-    return list(found.values())
 
 
 def _check_length(trial: Trial, n_ctx: int) -> None:

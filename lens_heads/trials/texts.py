@@ -16,6 +16,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
+from lens_heads.trials.dependent import repeats
 from lens_heads.trials.encoded import token_ids
 from lens_heads.trials.tokenizing import piece, prompt_start
 
@@ -56,10 +57,7 @@ class TextProbe:
     def encode(self, tokenizer: Any, shape: HeadGeometry) -> list[EncodedText]:
         """Every text in tokens. ValueError naming the first that is too short or too long, or has ids of another model."""
         found = [self._encode(tokenizer, shape, number, one) for number, one in enumerate(self.texts)]
-        places: dict[bytes, list[int]] = {}
-        for number, one in enumerate(found):
-            places.setdefault(one.tokens.numpy().tobytes(), []).append(number)
-        again = [numbers for numbers in places.values() if len(numbers) > 1]
+        again = repeats(one.tokens.numpy().tobytes() for one in found)
         for number in (number for numbers in again for number in numbers):
             found[number] = replace(found[number], group=f"text {digest(found[number].tokens.tolist())}")
         if again:

@@ -17,6 +17,7 @@ import lens_heads as lh
 from lens_heads import stats
 from lens_heads.answering.evaluation import Evaluation
 from lens_heads.model.identity import identify
+from lens_heads.runs.identity import ModelIdentity
 from tests import zoo
 from tests.attack.calls import PAIRS, TRIALS, TWO, M, curve, named, scores
 from tests.attack.held import refused
@@ -205,6 +206,8 @@ def twice() -> None:
         lh.inspection.provenance(M(), TWO, heads, **FORCED)
 
 
+OF_TWO = [replace(scores(), model=ModelIdentity("m", weights)) for weights in ("1", "2")]
+
 NEIGHBOURS: list[tuple[str, Callable[[], Any], str]] = [
     ("NaN among values", lambda: stats.positive_mean_p(NAN), "values is nan at [11]: must be finite"),
     ("NaN in a null", lambda: stats.family_wise_p(NAN, torch.rand(9, 12)), "values is nan"),
@@ -225,6 +228,8 @@ NEIGHBOURS: list[tuple[str, Callable[[], Any], str]] = [
         "kind is 'zero' in one and 'mean' in the other",
     ),
     ("heads not measured", lambda: curve().heads(lh.Condition.top("mine", 3)), "nothing was measured for"),
+    ("a figure of two models", lambda: lh.plots.scatter(*OF_TWO), "are scores of different weights"),
+    ("agreement of two models", lambda: lh.plots.method_agreement(dict(zip("ab", OF_TWO, strict=True))), "different weights"),
     ("one table of many", lambda: lh.plots.jaccard_curves(FRAME), "Pass {name: compare.jaccard_curve(a, b)}"),  # type: ignore[arg-type]
 ]  # fmt: skip
 

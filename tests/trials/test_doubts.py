@@ -258,5 +258,5 @@ def test_an_answer_longer_than_what_is_generated() -> None:
 def test_one_needle_in_groups_of_their_own() -> None:
     apart = [replace(TRIAL, id=f"t{i}", question=TRIAL.question + "?" * i, group=f"g{i}") for i in range(3)]
     (said,) = heard(apart)
-    assert said.startswith("1 needles stand in several trials, each with a group of its own")
+    assert said.startswith("trials t0, t1, t2 share a needle, but each has a group of its own")
     assert heard([replace(one, group="one") for one in apart]) == []
