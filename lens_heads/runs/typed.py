@@ -337,6 +337,14 @@ def _check_meant(name: str, given: Mapping[str, Any], signature: inspect.Signatu
             raise TypeError(f"{name}: unexpected keyword argument {each!r}: did you mean {close[0]}?")
 
 
+_EXAMPLES = {
+    "kind": "kind='zero', 'mean' (with reference=) or 'uniform'",
+    "positions": "positions='answer' or 'all'",
+    "metric": "metric='logprob' of trials, 'first_token_prob' of pairs",
+}
+"""What may be given for arguments that have no default on purpose."""
+
+
 def _misfit(name: str, signature: inspect.Signature, given: Mapping[str, Any], error: str) -> str:
     """What is wrong with a call that does not fit, and what was meant."""
     parts = {each: one.kind for each, one in signature.parameters.items() if each not in ("self", "cls")}
@@ -348,6 +356,9 @@ def _misfit(name: str, signature: inspect.Signature, given: Mapping[str, Any], e
     takes = f"{name} takes {', '.join(each for each in known if each not in by_keyword)}"
     takes += f", and by keyword {', '.join([*by_keyword, *open_ended])}" if by_keyword or open_ended else ""
     if unknown is None:
-        return f"{name}: {error}: {takes}"
+        example = next(
+            (f", e.g. {text}" for each, text in _EXAMPLES.items() if error.endswith(f"argument: '{each}'")), ""
+        )
+        return f"{name}: {error}{example}: {takes}"
     close = get_close_matches(unknown, known, 1)
     return f"{name}: unexpected keyword argument {unknown!r}{f': did you mean {close[0]}?' if close else ''} ({takes})"

@@ -230,6 +230,8 @@ NEIGHBOURS: list[tuple[str, Callable[[], Any], str]] = [
     ("heads not measured", lambda: curve().heads(lh.Condition.top("mine", 3)), "nothing was measured for"),
     ("a figure of two models", lambda: lh.plots.scatter(*OF_TWO), "are scores of different weights"),
     ("agreement of two models", lambda: lh.plots.method_agreement(dict(zip("ab", OF_TWO, strict=True))), "different weights"),
+    ("no kind", lambda: lh.recovery(M(), TWO, "L0H0", "L0H1"), "argument: 'kind', e.g. kind='zero', 'mean' (with"),  # type: ignore[call-arg]
+    ("no positions", lambda: lh.attribution_patch(M(), PAIRS), "argument: 'positions', e.g. positions='answer' or 'all'"),  # type: ignore[call-arg]
     ("one table of many", lambda: lh.plots.jaccard_curves(FRAME), "Pass {name: compare.jaccard_curve(a, b)}"),  # type: ignore[arg-type]
 ]  # fmt: skip
 
