@@ -115,7 +115,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 def test_every_number_is_evaluate_under_ablate(gqa: Any, kind: str, batch_size: int) -> None:
     reference: Any = mean_activations(gqa, trials(2, 90), progress=False) if kind == "mean" else None
     reference = trial_activations(gqa, trials(1, 90)[0]) if kind == "resample" else reference
-    options = {"sink": 1.0, "recent": 2.0} if kind == "streaming" else {}
+    options = {"sink": 1, "recent": 2} if kind == "streaming" else {}
     tasks = {"retrieval": trials(), "recall": trials(2, 40)}
     curve = curve_of(
         gqa,

@@ -88,7 +88,7 @@ def test_every_way_equals_a_loop_of_full_forwards(arch: str, model: Any) -> None
             controls=(),
             progress=False,
             **ways,
-            **{"positions": "all", **given},
+            **given,
         )
         for row in found.per_trial.to_dict("records"):
             kept = row["heads"].split(",")

@@ -184,7 +184,7 @@ def numbers(rng: np.random.Generator, n: int, lost: float, skew: int, spread: fl
     sets = rng.normal(0, 0.2, (DRAWS, 1)) + rng.normal(0, 0.3, few) + rng.normal(0, 0.2, (DRAWS, few))
     random = torch.from_numpy(0.2 + sets)
     beyond, upper = (
-        difference(Interval(*map(float, mean_interval(cost, level=level))), found)
+        difference(Interval(*map(float, mean_interval(cost, level=level)), level), found)
         for level, found in ((level, crossed_interval(random, level=level)) for level in (0.95, 0.90))
     )
     share = ratio_interval(cost[None], benefit[None])
