@@ -7,9 +7,9 @@ from lens_heads.interventions.activations import MeanActivations, mean_activatio
 from lens_heads.model.geometry import Model
 
 
-def ordinary_means(model: Model) -> MeanActivations:
-    """Mean activations over eight packaged prompts. ValueError if they do not fit into the model's context window."""
+def ordinary_means(model: Model, instead: str) -> MeanActivations:
+    """Mean activations over eight packaged prompts. ValueError, with what to do `instead`, if there is no room for them."""
     try:
         return mean_activations(model, tasks.packaged(split="select", n=8, context_length=240), progress=False)
     except ValueError as error:
-        raise ValueError(f"no means of ordinary prompts ({error}): use kind='zero', or reference=") from None
+        raise ValueError(f"no means of ordinary prompts ({error}): {instead}") from None

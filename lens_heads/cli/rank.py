@@ -39,6 +39,7 @@ def rank(
 ) -> None:
     """Rank every head by each of the methods, from the same trials."""
     from lens_heads.model.planning import Job
+    from lens_heads.ranking.rank import check_calibrated
     from lens_heads.ranking.rank import rank as ranking
     from lens_heads.ranking.registry import resolve
     from lens_heads.report import tables
@@ -53,6 +54,8 @@ def rank(
     checks.seed(seed)
     cli_options.check_sizes(batch_size, max_new_tokens, generated)
     trials = cli_options.answered_trials(task, with_)
+    if calibrate:
+        check_calibrated("--calibrate", chosen)
     checks.count("--calibrate", calibrate, 0, len(trials) - 1, ", one less than there are trials")
     if corruption is not None:
         check_corruption(corruption)

@@ -24,7 +24,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
-from lens_heads.model.identity import identify
+from lens_heads.model.identity import identify, warn_of_change
 from lens_heads.ranking.one_pass.common_texts import common_texts
 from lens_heads.runs import checks
 from lens_heads.runs.store import digest
@@ -84,6 +84,8 @@ def match_heads(
         True
     """
     shapes = head_geometry(model_a), head_geometry(model_b)
+    for model in (model_a, model_b):
+        warn_of_change(model, "signatures")
     parts = _parts(signatures, rankings, texts, shapes)
     weighed = _weights(weights, parts)
     for model, given in zip((model_a, model_b), rankings or (), strict=False):

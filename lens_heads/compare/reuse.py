@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pandas as pd
 
 from lens_heads.compare.overlap import head_overlaps
 from lens_heads.heads.circuit import Circuit
+from lens_heads.heads.one_model import check_one_model
 from lens_heads.runs.typed import typed
 
 
@@ -32,6 +34,8 @@ def circuit_reuse(circuits: Mapping[str, Circuit]) -> pd.DataFrame:
     shapes = {one.shape for one in circuits.values()}
     if len(shapes) > 1:
         raise ValueError(f"circuits of models of different shapes, {sorted(shapes)}: trace both tasks in one model")
+    for one, other in pairwise(circuit.stages[0].scores for circuit in circuits.values() if circuit.stages):
+        check_one_model(one, other)
     found = head_overlaps({name: one.heads for name, one in circuits.items()}, shape=next(iter(shapes), None))
     names = []
     for a, b in zip(found["a"], found["b"], strict=True):

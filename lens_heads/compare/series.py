@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +18,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed, typed_methods
+from lens_heads.runs.warned import users_line
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -86,6 +89,13 @@ def checkpoint_series(
     if taken is not None:
         raise ValueError(f"checkpoint {taken!r}: the table of heads has a column of that name; give it another one")
     checks.whole_number("k", k)
+    steps = [re.findall(r"\d+", name) for name in names]
+    counted = [int(found[-1]) for found in steps if found]
+    if len(counted) == len(names) and counted not in (sorted(counted), sorted(counted, reverse=True)):
+        warnings.warn(
+            f"checkpoints are compared in the order given, {', '.join(names)}: pass them in the order of training",
+            stacklevel=users_line(),
+        )
     pairs = [*pairwise(names), *([(names[0], names[-1])] if len(names) > 2 else [])]
     rows = []
     frame = pd.DataFrame()

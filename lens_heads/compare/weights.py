@@ -123,6 +123,13 @@ def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
             f"{shape.name} and {other.name} have different shapes (layers, heads, kv heads, d_head, d_model): "
             f"{sizes[0]} and {sizes[1]}: compare checkpoints of one architecture"
         )
+    one, two = identify(before), identify(after)
+    if one.dtype != two.dtype:
+        raise ValueError(
+            f"weights of {one.dtype} and {two.dtype}, whose rounding would count as change: load both in one dtype"
+        )
+    if one.weights == two.weights:
+        raise ValueError(f"{one} and {two} have the same weights: pass two checkpoints")
     found: dict[str, HeadScores] = {}
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         kv = name in ("W_K", "W_V")
@@ -131,7 +138,7 @@ def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
             for layer in range(shape.n_layers)
         ]
         meta = {"before": shape.name, "after": other.name, "matrix": name}
-        about: dict[str, Any] = {"unit": "kv_head" if kv else "query_head", "model": identify(after), "signed": False}
+        about: dict[str, Any] = {"unit": "kv_head" if kv else "query_head", "model": two, "signed": False}
         found[name] = HeadScores.from_trials(
             f"weight_change_{name}", torch.stack(layers)[None], ["weights"], meta, **about
         )

@@ -88,6 +88,15 @@ def correlate(
     ks, tasks = _shared(*tables)
     of_a, of_b = (partial(_controlled, table=table, shared=(ks, tasks)) for table in tables)
     x, y = of_a(tables[0].to_numpy(dtype=float)), of_b(tables[1].to_numpy(dtype=float))
+    same = pd.DataFrame(np.concatenate([table.loc[ks, tasks] for table in tables]), columns=tasks).T.duplicated(
+        keep=False
+    )
+    if same.any():
+        warnings.warn(
+            f"tasks {', '.join(map(str, same.index[same][:3]))} have the same {statistic} throughout, as one task under two "
+            "names would: give each task once",
+            stacklevel=users_line(),
+        )
     points = _points(tables, (x, y), (ks, tasks), statistic)
     test = partial(permutation_test, n=permutations, seed=seed)
     found: dict[str, Any] = {"plain": test(x, y), **_left(x, y, (ks, tasks), strata, covariates, test)}
@@ -193,6 +202,10 @@ def _table(each: Any, name: str, statistic: str, options: dict[str, bool]) -> pd
         table = each.drop(index=0, errors="ignore")
     else:
         raise TypeError(f"{name} must be a TransferMatrix or a DataFrame, not a {type(each).__name__}")
+    if not pd.api.types.is_integer_dtype(table.index):
+        raise ValueError(
+            f"{name} has rows {', '.join(map(str, table.index[:3]))}: rows are k, columns tasks. Transpose it."
+        )
     if not table.index.is_unique or not table.columns.is_unique:
         raise ValueError(f"{name} repeats a k (row) or a task (column). Keep one of each.")
     numbers = table.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)

@@ -19,6 +19,7 @@ from lens_heads.evidence.estimates import Draws
 from lens_heads.evidence.words import Verdict
 from lens_heads.heads.conditions import Condition, with_draws
 from lens_heads.heads.grouping import Labels, groups_in
+from lens_heads.runs.digests import file_digest
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.fields import check_columns
 from lens_heads.runs.files import path_of, write_atomic
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 MAIN_TASK = "main"
 """The default name of a curve's task."""
+
+
+KEY = ("method", "set", "k", "draw", "task", "trial")
+"""What tells the rows per trial apart."""
 
 
 @typed_methods
@@ -62,6 +67,10 @@ class AblationCurve(Drawn):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "per_trial", with_draws(self.per_trial))
+        if {*KEY} <= {*self.per_trial} and self.per_trial.duplicated(list(KEY)).any():
+            raise ValueError(
+                "per_trial has rows twice (the same heads, draw, task and trial): pass each once, drop_duplicates()"
+            )
 
     @property
     def main_task(self) -> str:
@@ -279,7 +288,7 @@ class AblationCurve(Drawn):
         folder = path_of(folder, "folder")
         write_table(folder / "per_trial.parquet", self.per_trial)
         write_table(folder / "summary.parquet", self.frame)
-        about = self.meta | {"selecting": self.selecting}
+        about = self.meta | {"selecting": self.selecting, "table": file_digest(folder / "per_trial.parquet")}
         write_atomic(folder / "curve.json", json.dumps(about, indent=2, default=str) + "\n")
         return folder
 
@@ -298,6 +307,10 @@ class AblationCurve(Drawn):
                 f"{folder} is not an ablation curve ({lacks}): pass a folder written by AblationCurve.save"
             )
         check_table(folder / "per_trial.parquet", table)
+        if meta.pop("table", None) not in (None, file_digest(folder / "per_trial.parquet")):
+            raise ValueError(
+                f"{folder}: per_trial.parquet is not the table that curve.json was saved with: save the curve again"
+            )
         return cls(table, meta, model=ModelIdentity.stored(meta), selecting=bool(meta.pop("selecting", False)))
 
     def __repr__(self) -> str:
@@ -316,5 +329,4 @@ def check_table(file: Path, table: pd.DataFrame, remedy: str = "save it again") 
     A metric may be missing: not all trials have choices, and random heads need not run on all of them.
     """
     measured = [name for name in METRICS if name in table]
-    key = ("method", "set", "k", "draw", "task", "trial")
-    check_columns(file, table, ("method", "set", "heads", "task", "trial"), ("k", "draw"), (), measured, key, remedy)
+    check_columns(file, table, ("method", "set", "heads", "task", "trial"), ("k", "draw"), (), measured, KEY, remedy)

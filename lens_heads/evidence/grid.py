@@ -5,10 +5,11 @@ Curves, transfer matrices, generality and validations of matches are views of it
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import pandas as pd
@@ -32,6 +33,7 @@ from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder
+from lens_heads.runs.warned import users_line
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
@@ -86,6 +88,7 @@ class Grid:
                 f"span= lists one span for each trial, but there are {len(ablated)} tasks ({', '.join(ablated)}): run each task "
                 "with spans of its own, or pass one span, 'needle' or 'last'"
             )
+        _warn_of_shared({name: encoded[name] for name in ablated})
         for task in ablated:
             ablation.check_spans(encoded[task], room)
         return cls(model, encoded, ablation, options, generate)
@@ -223,3 +226,14 @@ class Grid:
             if self._places[unit.task][unit.trial.id] < self._most(one, unit.task)
         ]
         return pd.DataFrame(rows)
+
+
+def _warn_of_shared(tasks: Mapping[str, list[EncodedTrial]]) -> None:
+    """A warning of tasks with prompts in common, each of which says what the other does."""
+    prompts = {name: {one.tokens.numpy().tobytes() for one in trials} for name, trials in tasks.items()}
+    for one, other in combinations(prompts, 2):
+        if both := len(prompts[one] & prompts[other]):
+            warnings.warn(
+                f"tasks {one!r} and {other!r} have {both} prompts in common, which count for both: give each task its own trials",
+                stacklevel=users_line(),
+            )

@@ -6,6 +6,7 @@ Thresholds and k belong to the question and are set before the numbers are seen.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 from lens_heads.evidence.curve_results import AblationCurve
@@ -29,6 +30,7 @@ from lens_heads.evidence.words import (
 from lens_heads.heads.conditions import Condition
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
 from lens_heads.stats import Interval, RandomRank, rank_p
 
 __all__ = [
@@ -338,6 +340,12 @@ def smallest_k(curve: AblationCurve, ranking: str, share: float = HALF, metric: 
         2
     """
     checks.share("share", share, "0.5")
+    if not curve.selecting:
+        warnings.warn(
+            "smallest_k: a k that is chosen on the trials of a verdict flatters the ranking: choose it on a curve of others "
+            "(ablation_curve(selecting=True))",
+            stacklevel=users_line(),
+        )
     sizes = _sizes(curve, ranking)
     lost = {k: curve.share_lost(Condition.top(ranking, k), metric).value for k in sizes}
     return next((k for k in sizes if lost[k] >= share), sizes[-1])

@@ -74,20 +74,26 @@ def read_gates(path: str | Path, *, model: str = "") -> HeadScores:
 
 
 @typed
-def open_gates(scores: HeadScores, *, threshold: float = 0.5) -> list[Head]:
+def open_gates(scores: HeadScores, *, threshold: float | None = None) -> list[Head]:
     """The heads whose gate is at or above a threshold, the most open first: those that keep the whole context.
 
     With `gate_threshold(scores, share)` they are that share of all heads, also where gates tie: see there.
-    ValueError for a threshold that no share can be.
+    ValueError for a threshold that no share can be, and for scores that are no gates without one.
 
-    `scores`: the gates.
+    `scores`: the gates. `threshold`: 0.5 by default.
 
     Example:
         >>> gates = lh.HeadScores("gates", torch.tensor([[0.9, 0.1], [0.2, 1.0]]), torch.ones(1, 2, 2), ("all",))
         >>> lh.heads.open_gates(gates, threshold=0.5)
         [Head(1, 1), Head(0, 0)]
     """
-    limit = checks.finite("threshold", threshold, 0, 1 + _STEP)
+    low, high = scores.values.aminmax()
+    if threshold is None and not 0 <= low <= high <= 1:
+        raise ValueError(
+            f"{scores.method} has scores from {low:.3g} to {high:.3g}, and gates lie between 0 and 1: use .top(k), or "
+            "threshold=heads.gate_threshold(scores, share=...)"
+        )
+    limit = checks.finite("threshold", 0.5 if threshold is None else threshold, 0, 1 + _STEP)
     apart = _apart(scores)
     return [head for head in scores.ranking() if apart[head.layer, head.head] >= limit]
 

@@ -56,6 +56,13 @@ def by_name(rankings: AnyRankings) -> dict[str, HeadScores]:
             raise TypeError(
                 f"ranking {name!r} must be a HeadScores, as score_heads returns, not a {type(one).__name__}"
             )
+    methods = {one.method for one in given.values()}
+    for name, one in given.items():
+        if name != one.method and name in methods and one.method in given:
+            raise ValueError(
+                f"ranking {name!r} holds scores of {one.method!r}, and there is a ranking of that name: exchange them, or use "
+                "other names"
+            )
     if not given:
         raise ValueError("there are no rankings: pass the result of score_heads, or one HeadScores")
     return dict(given)

@@ -184,7 +184,8 @@ class HeadScores:
     def interval(self, level: float = 0.95, n: int = 1000, seed: int = 0) -> stats.Interval[Tensor]:
         """Every head's mean over trials with its bounds, each [layer, head]; see `stats.mean_interval`.
 
-        NaN below five trials or groups, and for heads `selected` on these trials, whose intervals would be biased upwards.
+        NaN below five trials or groups, for heads `selected` on these trials, whose intervals would be biased upwards, and for
+        `values` that are no mean over them.
         """
         checks.level(level)
         checks.count("n", n)
@@ -192,7 +193,11 @@ class HeadScores:
         if self.selected:
             return stats.Interval(self.values, self.values * torch.nan, self.values * torch.nan, level)
         found = stats.mean_interval(self.per_trial, groups=self.groups, level=level, n=n, seed=seed)
-        return stats.Interval(self.values, found.low, found.high, level)
+        means = torch.isclose(
+            self.values, found.value.float(), rtol=1e-4, atol=1e-6 * float(self.per_trial.abs().max())
+        )
+        low, high = (torch.where(means, bound, torch.nan) for bound in (found.low, found.high))
+        return stats.Interval(self.values, low, high, level)
 
     def p_values(self) -> Float[Tensor, "layer head"]:
         """One-sided p per head, float64: is its score above the null's (below, if the lowest are best)?
@@ -305,7 +310,9 @@ class HeadScores:
         about: dict[str, Any] = {name: getattr(self, name) for name in ("method", *_ABOUT)}
         about["shape"] = list(self.values.shape)
         about |= {"model": self.model.name, "weights": self.model.weights, "dtype": self.model.dtype}
-        about |= {name: getattr(self.model, name) for name in ("wrapper", "changed") if getattr(self.model, name)}
+        about |= {
+            name: getattr(self.model, name) for name in ("wrapper", "changed", "begins") if getattr(self.model, name)
+        }
         about |= {"order": [str(head) for head in self.order], "made_on": [one.record for one in self.made_on]}
         if not self._is_mean:
             about["values"] = self.values.tolist()

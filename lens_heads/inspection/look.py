@@ -18,6 +18,7 @@ from lens_heads.inspection.look_results import Look
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK, advance, fast_attention
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
+from lens_heads.model.identity import warn_of_change
 from lens_heads.model.modes import evaluating
 from lens_heads.model.readout import extreme_tokens
 from lens_heads.model.support import require
@@ -71,6 +72,7 @@ def look(
     require_raw_weights(model)
     if not isinstance(trial, AnyTrial):
         raise TypeError(f"look takes one trial, got {type(trial).__name__}: call it once for each")
+    warn_of_change(model, "what is seen")
     shape = head_geometry(model)
     checks.whole_number("k", k, 1, shape.d_vocab, ", the size of the vocabulary")
     checks.whole_number("chunk", chunk)

@@ -215,7 +215,9 @@ def why(
     trial = _likelier(
         model, [prompt_trial(model.tokenizer, prompt, given, spaced=spaced, **parts) for spaced in (True, False)]
     )
-    means = ordinary_means(model) if kind == "mean" and reference is None else reference
+    means = (
+        ordinary_means(model, "use kind='zero', or reference=") if kind == "mean" and reference is None else reference
+    )
     scores = default_scores(model, [trial])
     lead = next(iter(scores.values()))
     check_ranks({lead.method: lead}, [k])

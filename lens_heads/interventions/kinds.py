@@ -107,7 +107,10 @@ def _at(z: Tensor, steps: Tensor, x: Tensor, at: Setting) -> Tensor:
 def _patch(x: Tensor, at: Setting) -> Tensor:
     """z of another run at the positions of that run; unchanged elsewhere."""
     steps = _steps(x, at)
-    inside = (steps >= 0) & (steps < at.reference.z.shape[1])
+    inside, run = (steps >= 0) & (steps < at.reference.z.shape[1]), at.reference.first + at.reference.z.shape[1]
+    if x.shape[1] > 1 and int(steps.max()) + at.reference.first >= run:  # Not while it decodes.
+        longer = f"a prompt has {int(steps.max()) + at.reference.first + 1}, where the same rows are other words"
+        at.effect.beyond = f"the run that is patched in has {run} positions and {longer}: use pairs of one length"
     at.effect.note(bool(inside.any()), "no row that ran is one of the run that is patched in")
     return torch.where(inside[:, :, None, None].to(x.device), _at(at.reference.z[at.layer], steps, x, at), x)
 

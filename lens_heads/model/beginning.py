@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lens_heads.model.geometry import Model
-from lens_heads.trials.bos import begins, keep_own, own_tokenizer, put_bos, settled
+from lens_heads.trials.bos import beginning, begins, keep_own, own_tokenizer, put_bos, settled
 
 
 def begin_as_own(model: Model, own: Any = None, prepend_bos: bool | None = None, **options: Any) -> None:
@@ -22,6 +22,18 @@ def begin_as_own(model: Model, own: Any = None, prepend_bos: bool | None = None,
     else:
         put_bos(tokenizer, bool(model.cfg.default_prepend_bos))
     agree(model)
+
+
+def check_beginning(model: Model) -> None:
+    """ValueError for a BOS that was switched on or off in the configuration of a loaded model, whose prompts do not ask it."""
+    tokenizer = model.tokenizer
+    if tokenizer is not None and settled(tokenizer):
+        wanted, has_bos = bool(model.cfg.default_prepend_bos), begins(tokenizer)[:1] == [tokenizer.bos_token_id]
+        if wanted != has_bos:
+            raise ValueError(
+                f"cfg.default_prepend_bos={wanted} was set after loading, where prompts begin with {beginning(tokenizer)!r}: "
+                f"load the model with prepend_bos={wanted}"
+            )
 
 
 def agree(model: Model) -> None:

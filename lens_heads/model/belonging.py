@@ -6,6 +6,7 @@ one name differ. Scores of files, tables of gates and vectors that a user made k
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 from lens_heads.heads.one_model import check_weights, differ
@@ -13,6 +14,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import identify
 from lens_heads.runs.identity import ModelIdentity
+from lens_heads.runs.warned import users_line
 
 
 def check_scores_of(model: Model, rankings: Mapping[str, HeadScores]) -> None:
@@ -21,7 +23,15 @@ def check_scores_of(model: Model, rankings: Mapping[str, HeadScores]) -> None:
         if not scores.values.isfinite().all():
             raise ValueError(f"ranking {name!r} holds scores that are not finite: score again")
     if any(scores.model.weights for scores in rankings.values()):
-        check_weights(rankings, identify(model))
+        here = identify(model)
+        check_weights(rankings, here)
+        for name, scores in rankings.items():
+            if "" != scores.model.begins != here.begins:
+                warnings.warn(
+                    f"ranking {name!r} was made on prompts that begin with {scores.model.begins!r}, and those of {here} begin "
+                    f"with {here.begins!r}: load the model as it was then (prepend_bos=), or score again",
+                    stacklevel=users_line(),
+                )
 
 
 def check_owner(model: Model, what: str, owner: ModelIdentity, remedy: str, again: bool = True) -> None:

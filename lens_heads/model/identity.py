@@ -20,6 +20,7 @@ from lens_heads.model.hooks import has_hooks, hook_tables, is_the_librarys
 from lens_heads.runs.digests import digest, hashed
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.warned import users_line
+from lens_heads.trials.bos import beginning
 
 _SCALES = re.compile("scal|cap|eps|window|causal|sliding|theta|multiplier|factor")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -42,7 +43,8 @@ def identify(model: Model, again: bool = True) -> ModelIdentity:
         found = fingerprint(model)
         if (state := _state(model)) is not None:
             _KNOWN[model] = state, found
-    return ModelIdentity(head_geometry(model).name, found, str(model.cfg.dtype), type(model).__name__)
+    begins = beginning(model.tokenizer) if model.tokenizer is not None else ""
+    return ModelIdentity(head_geometry(model).name, found, str(model.cfg.dtype), type(model).__name__, begins=begins)
 
 
 def identified(model: Model, what: str) -> ModelIdentity:

@@ -21,6 +21,7 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model import identities
 from lens_heads.model.attending import check_free
+from lens_heads.model.beginning import check_beginning
 from lens_heads.model.changes import changing
 from lens_heads.model.forward import avoid
 from lens_heads.model.geometry import Model, head_geometry, is_bridge, require_weights
@@ -106,6 +107,7 @@ def require(model: Model, what: str, *needs: Need) -> HeadGeometry:
     Everything needs that no token sees the future, and that a forward over a cache is a forward.
     """
     require_weights(model)
+    check_beginning(model)
     shape, known = head_geometry(model), support(model, *needs)
     for need in ("causal", "cached", *needs):
         check = known.failed(need)

@@ -49,7 +49,7 @@ class Material:
     def reference(self) -> MeanActivations:
         """What stands in for ablated heads: means of the `others`, or of ordinary prompts."""
         if not self.others:
-            return ordinary_means(self.model)
+            return ordinary_means(self.model, "give other trials of the task, calibration=")
         return mean_activations(self.model, self.others, n=None, progress=False)
 
     def loop(self, name: str) -> dict[str, Any]:

@@ -83,6 +83,8 @@ def rank(
         if methods is None
         else registry.resolve(methods)
     )
+    if calibration is not None:
+        check_calibrated("calibration=", chosen)
     require_raw_weights(model)
     shape = head_geometry(model)
     checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
@@ -123,6 +125,14 @@ def rank(
         for name, scores in found.items():
             scores.save(material.out / f"{name}.json")
     return Rankings({method.name: found[method.name] for method in chosen if method.name in found})
+
+
+def check_calibrated(what: str, methods: Sequence[Method]) -> None:
+    """ValueError if none of the methods puts means of other trials in the place of heads."""
+    if all(method.scorer is not None for method in methods):
+        raise ValueError(
+            f"{what} changes nothing: {', '.join(one.name for one in methods[:3])} ablate no head. Leave it out"
+        )
 
 
 def ranked(method: Method, material: Material) -> HeadScores:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,12 @@ from torch import Tensor
 def digest(value: Any) -> str:
     """A short hash of any JSON-serializable value; other objects count as their string."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def file_digest(path: Path) -> str:
+    """A short hash of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def hashed(tensor: Tensor, by: Any) -> str:

@@ -15,7 +15,8 @@ class ModelIdentity:
     """A model's name, a hash of all its weights, and their dtype. Fields that a file does not record are empty.
 
     `wrapper`: the class that holds the weights, under names of its own: hashes of two classes cannot be compared. `changed`: what
-    was attached to the model, in words (an ablation, hooks of the user's own), which no hash knows.
+    was attached to the model, in words (an ablation, hooks of the user's own), which no hash knows. `begins`: what its prompts
+    began with, in words.
     """
 
     name: str
@@ -23,6 +24,7 @@ class ModelIdentity:
     dtype: str = ""
     wrapper: str = field(default="", compare=False, repr=False)
     changed: str = field(default="", compare=False, repr=False)
+    begins: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         return (self.name or "an unnamed model") + (f" with {self.changed}" if self.changed else "")

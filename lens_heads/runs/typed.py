@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from lens_heads.runs import checks
+from lens_heads.runs.places import LABELLED, check_places
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Owner = TypeVar("Owner", bound=type)
@@ -86,6 +87,8 @@ def _typed(function: Function, defaults: Mapping[str, Any]) -> Function:
                 bound.arguments[name] = {key: held(key, each, hints().get(key, Any)) for key, each in value.items()}
             elif signature.parameters[name].kind is not inspect.Parameter.VAR_POSITIONAL:
                 bound.arguments[name] = held(name, value, hints().get(name, Any))
+        if any(isinstance(value, LABELLED) for value in bound.arguments.values()):
+            check_places({name: value for name, value in bound.arguments.items() if _by_place(hints().get(name, Any))})
         if any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values()):
             return function(*bound.args, **bound.kwargs)
         # As they were given: what was a keyword stays one, for those who add keywords of their own on the way.
@@ -230,6 +233,14 @@ def _fits_list(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
     if origin is tuple and Ellipsis not in inner:
         return len(listed) == len(inner) and all(map(fits, listed, inner))
     return all(fits(each, inner[0]) for each in listed)
+
+
+def _by_place(hint: Any) -> bool:
+    """Whether an argument is a list or an array, of which only the order is read."""
+    kinds = [typing.get_origin(each) or _array(each) for each in _members(hint)]
+    return any(each in LISTS or each in (np.ndarray, Tensor) for each in kinds) and not any(
+        each in (abc.Mapping, dict, *LABELLED) for each in kinds
+    )
 
 
 def _array(hint: Any) -> Any:

@@ -94,10 +94,6 @@ def permutation_test(
     """
     n = None if n is None else checks.count("n", n, remedy=", or None")
     checks.seed(seed)
-    for axis, named in (("index", "indices"), ("columns", "columns")):
-        one, other = (getattr(each, axis, None) for each in (a, b))
-        if one is not None and hasattr(one, "equals") and hasattr(other, "equals") and not one.equals(other):
-            raise ValueError(f"a and b have different {named}: put both into one order of tasks, b = b.reindex_like(a)")
     a, b = _table("a", a), _table("b", b)
     if a.shape != b.shape or a.shape[1] < 2:
         raise ValueError(

@@ -25,6 +25,8 @@ from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 
 LETTERS = ("A", "B", "C", "D")
+MANY = 12
+"""Of so many questions with four choices, the first is right for one at least, but for one table in thirty."""
 HAZARDS = {"bio": "biology", "chem": "chemistry", "cyber": "cybersecurity"}
 
 
@@ -68,6 +70,11 @@ class _Benchmark:
         name = split if path is None else Path(path).stem
         where = f"{self.name} {name}"
         items = _chosen([(row, self.item(row)) for row in rows], subjects)
+        if len(items) >= MANY and all(item.gold for _, item in items):
+            warnings.warn(
+                f"the right choice of none of {len(items)} rows of {where} is the first: answers are counted from 0",
+                stacklevel=users_line(),
+            )
         kept = [(row, item) for row, item in items if all(item.choices) and len(set(item.choices)) == len(item.choices)]
         if len(kept) < len(items):
             dropped = f"dropped {len(items) - len(kept)} of {len(items)} rows of {where}"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.runs.typed import typed
+from lens_heads.trials.dependent import warn_of_repeats
 from lens_heads.trials.encoded import EncodedTrial, token_ids
 from lens_heads.trials.encoding import check_unique, encode_all
 from lens_heads.trials.texts import check_ids
@@ -76,6 +77,7 @@ class PairProbe:
         for one in made:
             for name, prompt in (("with context", one.tokens), ("without", one.without)):
                 check_ids(f"pair {one.id}, {name}", torch.cat([prompt, one.answer]), shape)
+        warn_of_repeats([one.id for one in made], [str(one.settings[1:]) for one in made])
         return made
 
     def _of(self, trial: AnyTrial, encoded: EncodedTrial, tokenizer: Any) -> ContextPair:

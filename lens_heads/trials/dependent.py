@@ -20,6 +20,18 @@ def repeats(keys: Iterable[Hashable | None]) -> list[list[int]]:
     return [found for found in places.values() if len(found) > 1]
 
 
+def warn_of_repeats(ids: Sequence[str], contents: Iterable[Hashable]) -> bool:
+    """Whether two trials have the same content under other ids: a warning that names the first."""
+    same = repeats(contents)
+    if same:
+        warnings.warn(
+            f"trials {', '.join(ids[at] for at in same[0][:3])} have the same prompt and are no independent trials: give each "
+            "trial once",
+            stacklevel=users_line(),
+        )
+    return bool(same)
+
+
 def join_dependent(encoded: Sequence[EncodedTrial]) -> None:
     """Put trials without a group that share a needle, or a prompt, into one. The trials are copies (`placed`).
 
@@ -35,14 +47,8 @@ def join_dependent(encoded: Sequence[EncodedTrial]) -> None:
             for at in places:
                 if not encoded[at].group:
                     object.__setattr__(encoded[at], "group", group)
-    same = repeats(zip(prompts, [one.answer_tokens.numpy().tobytes() for one in encoded], strict=True))
-    if same:
-        named = ", ".join(encoded[at].id for at in same[0][:3])
-        warnings.warn(
-            f"trials {named} have the same prompt and are no independent trials: give each trial once",
-            stacklevel=users_line(),
-        )
-    elif apart:
+    answered = zip(prompts, [one.answer_tokens.numpy().tobytes() for one in encoded], strict=True)
+    if not warn_of_repeats([one.id for one in encoded], answered) and apart:
         warnings.warn(
             f"trials {', '.join(encoded[at].id for at in apart[0][:3])} share a needle, but each has a group of its own, so that "
             "intervals take them for independent: give them one group, or none",

@@ -45,6 +45,16 @@ def of_tokens(trial: EncodedTrial, tokenizer: Any) -> Iterator[tuple[str, str]]:
             f"the prompt ends in {tokenizer.decode(ids[-1:])!r}, after which no answer is expected: take padding and the end of "
             "the text away",
         )
+    if (
+        trial.needle
+        and trial.question
+        and max(trial.needle[0], trial.question[0]) < min(trial.needle[1], trial.question[1])
+    ):
+        yield (
+            "needle and question",
+            f"the needle {trial.needle} and the question {trial.question} overlap, so that what is read from the question counts "
+            "as read from the needle: correct one of them",
+        )
     parts = [(trial.answer, trial.answer_tokens), *zip(trial.choices, trial.choice_tokens, strict=True)]
     for text, tokens in parts:
         read = tokenizer.decode(tokens.tolist())

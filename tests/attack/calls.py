@@ -163,7 +163,10 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "overlap_by_depth": (compare.overlap_by_depth, lambda: dict(a=scores(), b=scores(1), k=2, bins=2)),
     "rank_correlation": (compare.rank_correlation, lambda: dict(a=scores(), b=scores(1))),
     "ov_similarity": (compare.ov_similarity, lambda: dict(model=M())),
-    "weight_change": (compare.weight_change, lambda: dict(before=M(), after=M())),
+    "weight_change": (
+        compare.weight_change,
+        lambda: dict(before=M(), after=zoo.bridge("llama-gqa", hf=zoo.hf_model("llama-gqa", seed=7))),
+    ),
     "common_texts": (lh.ranking.common_texts, lambda: dict(n=2)),
     "draw_masks": (lh.ranking.draw_masks, lambda: dict(design="bernoulli", n_masks=20, n_layers=3, n_heads=4)),
     "generality": (

@@ -105,6 +105,9 @@ def test_prepend_bos_decides_where_it_is_given(tmp_path: Path) -> None:
             model = lh.load_model(folder, prepend_bos=wanted)
             assert {tuple(ids) for ids in written(model).values()} == {(*begin, *bare)}
             assert written(copied(model, "copy")) == written(model)
+            model.cfg.default_prepend_bos = not wanted
+            with pytest.raises(ValueError, match=f"load the model with prepend_bos={not wanted}"):
+                lh.look(model, lh.prompt_trial(model, TEXT, "Oslo"))
     with pytest.raises(TypeError, match="prepend_bos='yes': must be True or False or None"):
         lh.load_model(folder, prepend_bos="yes")  # type: ignore[arg-type]
 

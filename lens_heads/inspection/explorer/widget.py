@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
+from lens_heads.model.identity import warn_of_change
+
 try:
     import anywidget
     import traitlets
@@ -238,6 +240,7 @@ def explore(
         'Explorer'
     """
     require_raw_weights(model)
+    warn_of_change(model, "what is shown")
     shape = head_geometry(model)
     controls = Controls.given(controls, BESIDE, ("random",), few=False)
     checks.whole_number("max_new_tokens", max_new_tokens)

@@ -131,7 +131,7 @@ class PairMeasure:
 def with_gradient(value: Float[Tensor, ""], pair: str) -> Float[Tensor, ""]:
     """The metric. ValueError where a gradient is wanted and it has none."""
     if torch.is_grad_enabled() and not value.requires_grad:
-        raise ValueError(f"pair {pair}: the metric has no gradient. Do not detach the logits.")
+        raise ValueError(f"pair {pair}: the metric has no gradient. Compute it from the logits, detaching nothing.")
     return value
 
 

@@ -19,6 +19,7 @@ from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import MOST_BYTES, Prefilled, at_once, prefilled, shared_beginning, together
+from lens_heads.model.belonging import check_owner
 from lens_heads.model.forward import Cache, fast_attention
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.hooks import has_hooks
@@ -128,6 +129,7 @@ class MaskedMetric:
             raise ValueError(f"masks of shape {masks.shape} do not fit {self.shape.name}: must be [mask, {self.units}]")
         if has_hooks(self.model):
             raise ValueError(f"{self.shape.name} has hooks attached (an ablation?): remove them before measuring")
+        check_owner(self.model, "what is known of masks was", self.identity, "make a new MaskedMetric", again=False)
         keys = [mask.tobytes() for mask in masks]
         self.requested |= set(keys)
         new = {key: mask for key, mask in zip(keys, masks, strict=True) if key not in self._known}

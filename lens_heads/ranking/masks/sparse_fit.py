@@ -227,10 +227,17 @@ class _Task:
             raise NothingToExplain(
                 f"{found}. Ablate more heads in each mask, or use a finer metric (a log-probability)."
             )
-        flat = masks.reshape(len(masks), -1).astype(float)
+        flat, bases = masks.reshape(len(masks), -1).astype(float), _base(method, base, response.shape[1])
         if (flat == flat[0]).all():
             raise ValueError(f"all {len(flat)} masks are the same, so heads cannot be separated: draw different ones")
-        return cls(flat, response, _base(method, base, response.shape[1]), method, alpha, seed, masks.shape[1:])
+        seen, at = response.mean(1), bases.mean()
+        if not REGRESSIONS[method].intercept and abs(at - np.clip(at, seen.min(), seen.max())) > np.ptp(seen):
+            warnings.warn(
+                f"base={at:.3g} lies farther from all responses ({seen.min():.3g} to {seen.max():.3g}) than these from each "
+                "other, so that every head seems to matter: pass the response without ablation, of the same metric",
+                stacklevel=users_line(),
+            )
+        return cls(flat, response, bases, method, alpha, seed, masks.shape[1:])
 
     def solve(self, rows: np.ndarray | slice = slice(None), alpha: float | None = None) -> Solution:
         """The method on some masks and the mean over trials, with the task's alpha unless one is given."""

@@ -29,6 +29,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.typed import typed
+from lens_heads.trials.dependent import warn_of_repeats
 from lens_heads.trials.documents import AnyDocuments, EncodedDocuments
 from lens_heads.trials.encoding import check_unique
 
@@ -97,6 +98,7 @@ def _encode(trials: Any, tokenizer: Any, shape: HeadGeometry, frame: str | None)
         if not trial.gold:
             raise ValueError(f"trial {trial.id} has no gold document: pass the indices of those with the answer")
         check_fits(trial, shape)
+    warn_of_repeats([one.id for one in encoded], [one.tokens.numpy().tobytes() for one in encoded])
     return encoded
 
 

@@ -115,6 +115,12 @@ def _kinds(labels: Sequence[Any], trials: Sequence[EncodedTrial], folds: int) ->
     rare, number = counts.most_common()[-1]
     if number < folds:
         raise ValueError(f"label {rare!r} has {number} trials, fewer than folds={folds}: give more, or use fewer folds")
+    grouped = Counter(label for label, _ in {*zip(labels, _groups(trials).tolist(), strict=True)})
+    rare, number = grouped.most_common()[-1]
+    if number < folds:
+        raise ValueError(
+            f"label {rare!r} has trials of {number} groups, and no group is in two folds: use folds={number} or fewer"
+        )
     order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
     return np.array([order[label] for label in labels])
 
