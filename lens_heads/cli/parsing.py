@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import typer
@@ -27,6 +29,35 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             raise _named(error, given) from None
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. What the library says of an argument is said of the option here."""
+        try:
+            return super().invoke(ctx)
+        except (ValueError, TypeError) as error:
+            if type(error) in (ValueError, TypeError):
+                of_task = {name for one in ctx.params.get("with_") or () for name in one.split("=")[:1]}
+                named = {one.name: max(one.opts, key=len) for one in self.params if one.name not in of_task}
+                error.args = (as_options(str(error), named),)
+            raise
+
+
+def as_options(text: str, options: Mapping[str, str]) -> str:
+    """The text with `name=value` as `--name value`, for names of these options; True for a flag is its name alone.
+
+    Calls of functions stay as they are, and what belongs to another option (`--with name=value`).
+    """
+    if not options:
+        return text
+
+    def written(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return found[0]
+        name, flag, after = options[found[1]], found[2], found[3]
+        return name if flag or not after or after in ",.:;) " else f"{name} "
+
+    names = "|".join(map(re.escape, sorted(options, key=len, reverse=True)))
+    return re.sub(rf"\w+\([^()]*\)|--(?:with|option) \S+|(?<![\w.-])({names})=(True\b)?(?=(.?))", written, text)
 
 
 class App(typer.Typer):

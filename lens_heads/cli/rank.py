@@ -54,9 +54,8 @@ def rank(
     checks.seed(seed)
     cli_options.check_sizes(batch_size, max_new_tokens, generated)
     trials = cli_options.answered_trials(task, with_)
-    if calibrate:
+    if checks.count("--calibrate", calibrate, 0, len(trials) - 1, ", one less than there are trials"):
         check_calibrated("--calibrate", chosen)
-    checks.count("--calibrate", calibrate, 0, len(trials) - 1, ", one less than there are trials")
     if corruption is not None:
         check_corruption(corruption)
         check_corruptible(trials, corruption)

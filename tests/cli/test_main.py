@@ -157,7 +157,7 @@ def test_check_says_whether_it_holds(
         (["score", "-m", "FOLDER", "--with", "split"], "'split' is not of the form name=value"),
         (["score", "-m", "FOLDER", "--with", "half=test"], "has no argument 'half'"),
         (["score", "-m", "FOLDER", "--methods", "locus", "--with", "n=2"], "did you mean 'locos'?"),
-        (["score", "-m", "FOLDER", "--dtype", "int8", "--with", "n=2"], "dtype='int8'"),
+        (["score", "-m", "FOLDER", "--dtype", "int8", "--with", "n=2"], "--dtype 'int8'"),
         (["heads", "missing.json"], "missing.json"),
         (["explore", "/nowhere"], "/nowhere is no folder"),
         (["explore", "FOLDER"], "holds no explorer: the commands score (with --out)"),
@@ -166,7 +166,7 @@ def test_check_says_whether_it_holds(
             ["why", "-m", "FOLDER", "--prompt", "a b", "--answer", "c", "--needle", "d"],
             "'d' occurs 0 times in the prompt",
         ),
-        (["why", "-m", "FOLDER", "--prompt", "a b", "--answer", "c", "-k", "99"], "k=99"),
+        (["why", "-m", "FOLDER", "--prompt", "a b", "--answer", "c", "-k", "99"], "-k 99"),
         (["heads", "FOLDER"], "is a folder: pass a score file in it"),
         (["heads", "SCORES", "--save", "/dev/null/scores.json"], "/dev/null"),
         (["ablate", "-m", "FOLDER", "-s", "SCORES", "--ks", "1,,2"], "--ks '1,,2': '' is not a positive integer"),
@@ -460,11 +460,11 @@ def test_study_capability_hands_its_options_on(
         assert run("study", "capability", "--quick", "--preset", "paper", monkeypatch=monkeypatch) == 2
         assert "--quick conflicts with --preset paper" in capsys.readouterr().err
     assert run("study", "capability", "--preset", "big", monkeypatch=monkeypatch) == 2
-    assert "error: preset='big': use packaged, quick, thorough, paper" in capsys.readouterr().err
+    assert "error: --preset 'big': use packaged, quick, thorough, paper" in capsys.readouterr().err
     assert run("study", "capability", "--capability", "poetry", monkeypatch=monkeypatch) == 2
     assert "there is no capability 'poetry' in this preset: use arithmetic, retrieval" in capsys.readouterr().err
     assert run("study", "capability", "--allow-code-execution", monkeypatch=monkeypatch) == 2
-    assert "allow_code_execution=True is given, but none of arithmetic" in capsys.readouterr().err
+    assert "--allow-code-execution is given, but none of arithmetic" in capsys.readouterr().err
 
 
 def test_documents_are_scored_from_the_shell(
@@ -494,13 +494,13 @@ def test_options_that_document_trials_cannot_use_are_refused(
     (tmp_path / "data.json").write_text(json.dumps([row]))
     arguments = ["-m", str(folder), "-t", "qrhead", "-w", f"path={tmp_path / 'data.json'}", "--teacher-forced"]
     assert run("score", *arguments, monkeypatch=monkeypatch) == 2
-    assert "teacher_forced= applies to trials with a needle" in capsys.readouterr().err
+    assert "--teacher-forced applies to trials with a needle" in capsys.readouterr().err
 
 
 def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("study", "locos", "--preset", "big", monkeypatch=monkeypatch) == 2
     assert (
-        "error: preset='big': use demo-quick, demo, demo-full, packaged, thorough, negative-model, negative-needles"
+        "error: --preset 'big': use demo-quick, demo, demo-full, packaged, thorough, negative-model, negative-needles"
         in capsys.readouterr().err
     )
 
@@ -555,7 +555,7 @@ def test_localize_finds_saves_and_goes_on(
     [
         (["--method", "cs"], "unknown method 'cs': use css, csb, csl, elastic_net, greedy, one_shot"),
         (["--metric", "choice"], "trial arithmetic-"),
-        (["--sparsity", "0.01"], "sparsity=0.01 of 12 heads is less than one head"),
+        (["--sparsity", "0.01"], "--sparsity 0.01 of 12 heads is less than one head"),
         (["--allow-code-execution"], "no task of arithmetic runs generated code"),
     ],
 )
@@ -572,12 +572,12 @@ def test_localize_says_what_is_wrong_in_a_line(
     [
         (("score", "--methods", "locus"), "did you mean 'locos'"),
         (("score", "--direction", "lens.safetensors"), "no tuned lens at lens.safetensors"),
-        (("patch", "--metric", "loss"), "metric='loss'"),
-        (("patch", "--positions", "some"), "positions='some'"),
-        (("patch", "--corruption", "noise"), "corruption='noise'"),
+        (("patch", "--metric", "loss"), "--metric 'loss'"),
+        (("patch", "--positions", "some"), "--positions 'some'"),
+        (("patch", "--corruption", "noise"), "--corruption 'noise'"),
         (("localize", "--method", "cs"), "unknown method 'cs'"),
         (("localize", "--level", "head"), "--level='head'"),
-        (("localize", "--sparsity", "2"), "sparsity=2"),
+        (("localize", "--sparsity", "2"), "--sparsity 2"),
         (("ablate", "-s", "nowhere.json"), "nowhere.json"),
         (("why", "--prompt", "x", "--kind", "median"), "--kind='median'"),
         (("bench", "--methods", "locus"), "locus"),
