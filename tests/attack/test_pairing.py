@@ -52,26 +52,80 @@ def circuits() -> dict[str, Circuit]:
 
 
 REFUSED: list[tuple[str, Callable[[], Any], str]] = [
-    ("hits in another order", lambda: stats.paired_share_interval(HITS, HITS[::-1]), "first and second have different indices"),
-    ("losses in another order", lambda: stats.relative_loss_interval(HITS, HITS[::-1]), "before and after have different ind"),
-    ("rows in another order", lambda: stats.paired_share_interval(HITS.reset_index(drop=True), HITS.reset_index(drop=True)[::-1]), "read by place"),
-    ("strata in another order", lambda: stats.permutation_test(HITS, HITS, strata=HITS[::-1]), "a and strata have different"),
-    ("trials in another order", lambda: stats.rank_p(HITS, TABLE[list("edcba")]), "observed and random have different indices"),
-    ("labels by name", lambda: lh.probe_heads(M(), TRIALS[:5], labels=HITS, folds=2, **Q), "labels is indexed by name ('a', ...)"),
+    (
+        "hits in another order",
+        lambda: stats.paired_share_interval(HITS, HITS[::-1]),
+        "first and second have different indices",
+    ),
+    (
+        "losses in another order",
+        lambda: stats.relative_loss_interval(HITS, HITS[::-1]),
+        "before and after have different ind",
+    ),
+    (
+        "rows in another order",
+        lambda: stats.paired_share_interval(HITS.reset_index(drop=True), HITS.reset_index(drop=True)[::-1]),
+        "read by place",
+    ),
+    (
+        "strata in another order",
+        lambda: stats.permutation_test(HITS, HITS, strata=HITS[::-1]),
+        "a and strata have different",
+    ),
+    (
+        "trials in another order",
+        lambda: stats.rank_p(HITS, TABLE[list("edcba")]),
+        "observed and random have different indices",
+    ),
+    (
+        "labels by name",
+        lambda: lh.probe_heads(M(), TRIALS[:5], labels=HITS, folds=2, **Q),
+        "labels is indexed by name ('a', ...)",
+    ),
     ("responses by name", lambda: lh.ranking.solve_masks(MASKS[:5], HITS, alpha=0.1), "response is indexed by name"),
     ("weights that changed", measured_before_a_change, "make a new MaskedMetric"),
-    ("rankings exchanged", lambda: lh.ablation_curve(M(), TWO, {"locos": named("dla"), "dla": named("locos")}, ks=[1], **CURVE), "ranking 'locos' holds scores of 'dla'"),
+    (
+        "rankings exchanged",
+        lambda: lh.ablation_curve(M(), TWO, {"locos": named("dla"), "dla": named("locos")}, ks=[1], **CURVE),
+        "ranking 'locos' holds scores of 'dla'",
+    ),
     ("circuits of two models", lambda: compare.circuit_reuse(circuits()), "different weights"),
     ("one model twice", lambda: compare.weight_change(M(), M()), "have the same weights: pass two checkpoints"),
     ("two dtypes", lambda: compare.weight_change(M(), another(torch.bfloat16)), "load both in one dtype"),
-    ("scores as gates", lambda: lh.heads.open_gates(named("locos").__class__("dla", torch.rand(3, 4) * 9, torch.rand(1, 3, 4), ("a",))), "gates lie between 0 and 1"),
+    (
+        "scores as gates",
+        lambda: lh.heads.open_gates(named("locos").__class__("dla", torch.rand(3, 4) * 9, torch.rand(1, 3, 4), ("a",))),
+        "gates lie between 0 and 1",
+    ),
     ("a table twice", lambda: lh.AblationCurve(pd.concat([curve().per_trial] * 2), {}), "per_trial has rows twice"),
-    ("a table on its side", lambda: lh.evidence.correlate(TABLE.T, TABLE.T), "a has rows a, b, c: rows are k, columns tasks"),
-    ("fewer groups than folds", lambda: lh.probe_heads(M(), GROUPED, labels=[0, 0, 1, 1] * 2, folds=4, **Q), "use folds=2 or fewer"),
-    ("a metric without gradient", lambda: lh.attribution_patch(M(), PAIRS, positions="all", metric=lambda logits, gold: torch.zeros(len(logits)), **Q), "Compute it from the logits"),
-    ("means that nothing reads", lambda: lh.rank(M(), TWO, "locos", calibration=TRIALS[4:], **Q), "calibration= changes nothing: locos ablate no head"),
-    ("no room for means", lambda: lh.rank(zoo.bridge("llama-gqa", n_ctx=64), TWO, "greedy", k=1, **Q), "give other trials of the task, calibration="),
-]  # fmt: skip
+    (
+        "a table on its side",
+        lambda: lh.evidence.correlate(TABLE.T, TABLE.T),
+        "a has rows a, b, c: rows are k, columns tasks",
+    ),
+    (
+        "fewer groups than folds",
+        lambda: lh.probe_heads(M(), GROUPED, labels=[0, 0, 1, 1] * 2, folds=4, **Q),
+        "use folds=2 or fewer",
+    ),
+    (
+        "a metric without gradient",
+        lambda: lh.attribution_patch(
+            M(), PAIRS, positions="all", metric=lambda logits, gold: torch.zeros(len(logits)), **Q
+        ),
+        "Compute it from the logits",
+    ),
+    (
+        "means that nothing reads",
+        lambda: lh.rank(M(), TWO, "locos", calibration=TRIALS[4:], **Q),
+        "calibration= changes nothing: locos ablate no head",
+    ),
+    (
+        "no room for means",
+        lambda: lh.rank(zoo.bridge("llama-gqa", n_ctx=64), TWO, "greedy", k=1, **Q),
+        "give other trials of the task, calibration=",
+    ),
+]
 
 
 @pytest.mark.parametrize(("call", "says"), [line[1:] for line in REFUSED], ids=[line[0] for line in REFUSED])
@@ -110,20 +164,65 @@ def under_hooks(call: Callable[[Any], Any]) -> Callable[[], Any]:
 
 TEXTS = ["hello there " * 6] * 3
 TOLD: list[tuple[str, Callable[[], Any], str]] = [
-    ("a query twice", lambda: lh.score_documents(M(), [QUERY, replace(QUERY, id="again")], **Q), "trials q, again have the same prompt"),
-    ("a pair twice", lambda: lh.score_heads(M(), lh.context_pairs([lh.trials.ContextPair([1, 40, 41], [1, 41], [42], id=one) for one in "ab"]), "context_divergence", **Q), "trials a, b have the same prompt"),
-    ("a base of another metric", lambda: lh.ranking.solve_masks(MASKS, EFFECTS, method="paper", base=0.0), "base=0 lies farther from all responses"),
+    (
+        "a query twice",
+        lambda: lh.score_documents(M(), [QUERY, replace(QUERY, id="again")], **Q),
+        "trials q, again have the same prompt",
+    ),
+    (
+        "a pair twice",
+        lambda: lh.score_heads(
+            M(),
+            lh.context_pairs([lh.trials.ContextPair([1, 40, 41], [1, 41], [42], id=one) for one in "ab"]),
+            "context_divergence",
+            **Q,
+        ),
+        "trials a, b have the same prompt",
+    ),
+    (
+        "a base of another metric",
+        lambda: lh.ranking.solve_masks(MASKS, EFFECTS, method="paper", base=0.0),
+        "base=0 lies farther from all responses",
+    ),
     ("another beginning", begun_otherwise, "was made on prompts that begin with"),
     ("a task twice", one_task_twice, "tasks 'main' and 'other' have 4 prompts in common"),
-    ("a column twice", lambda: lh.evidence.correlate(TABLE.assign(b=TABLE["a"]), TABLE.assign(b=TABLE["a"])), "tasks a, b have the same fragility"),
+    (
+        "a column twice",
+        lambda: lh.evidence.correlate(TABLE.assign(b=TABLE["a"]), TABLE.assign(b=TABLE["a"])),
+        "tasks a, b have the same fragility",
+    ),
     ("k of the test", k_of_the_test, "a k that is chosen on the trials of a verdict"),
-    ("checkpoints by file name", lambda: compare.checkpoint_series({"step 100": scores(), "step 2000": scores(1), "step 300": scores(2)}, k=2), "in the order given, step 100, step 2000"),
-    ("a shorter run to patch", patched_from_a_shorter_prompt, "the run that is patched in has 26 positions and a prompt has 34"),
-    ("looked at under hooks", under_hooks(lambda model: lh.look(model, TRIALS[0])), "what is seen will be those of the changed model"),
-    ("matched under hooks", under_hooks(lambda model: lh.match_heads(model, model, texts=TEXTS, resamples=2, permutations=1, **Q)), "signatures will be those of the changed"),
-    ("explored under hooks", under_hooks(lambda model: lh.explore(model, TWO, scores())), "what is shown will be those of the changed"),
-    ("a question in the needle", lambda: lh.evaluate(M(), replace(TWO[0], question=TWO[0].needle), generate=False, **Q), "overlap, so that what is read"),
-]  # fmt: skip
+    (
+        "checkpoints by file name",
+        lambda: compare.checkpoint_series({"step 100": scores(), "step 2000": scores(1), "step 300": scores(2)}, k=2),
+        "in the order given, step 100, step 2000",
+    ),
+    (
+        "a shorter run to patch",
+        patched_from_a_shorter_prompt,
+        "the run that is patched in has 26 positions and a prompt has 34",
+    ),
+    (
+        "looked at under hooks",
+        under_hooks(lambda model: lh.look(model, TRIALS[0])),
+        "what is seen will be those of the changed model",
+    ),
+    (
+        "matched under hooks",
+        under_hooks(lambda model: lh.match_heads(model, model, texts=TEXTS, resamples=2, permutations=1, **Q)),
+        "signatures will be those of the changed",
+    ),
+    (
+        "explored under hooks",
+        under_hooks(lambda model: lh.explore(model, TWO, scores())),
+        "what is shown will be those of the changed",
+    ),
+    (
+        "a question in the needle",
+        lambda: lh.evaluate(M(), replace(TWO[0], question=TWO[0].needle), generate=False, **Q),
+        "overlap, so that what is read",
+    ),
+]
 
 
 @pytest.mark.parametrize(("call", "says"), [line[1:] for line in TOLD], ids=[line[0] for line in TOLD])
