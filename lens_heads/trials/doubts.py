@@ -12,11 +12,11 @@ from lens_heads.trials.doubts_of_tokens import count, frame, of_tokens, plain
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.judges import PassesTests
 from lens_heads.trials.thinking import TAIL, unclosed
-from lens_heads.trials.tokenizing import special_tokens
+from lens_heads.trials.tokenizing import chat_frame, piece, special_tokens
 from lens_heads.trials.trial import RESERVE, AnyTrial, Trial, typed_marker
 
 SHORT, OFF = 80, 0.3
-"""A prompt of more tokens has room for sentences, and a needle at another depth than this is far from the one that was asked."""
+"""A haystack of more tokens has room for sentences, and a needle at another depth than this is far from the one that was asked."""
 LONG = 4
 """Tokens of a needle in tokens that stand twice by no accident."""
 
@@ -142,12 +142,12 @@ def _of_texts(trial: Trial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[t
             "field",
             f"its template holds {field!r}, which stays in the prompt as it is: the fields are {{haystack}} and {{question}}",
         )
-    if encoded.needle is not None and trial.haystack and 0 < trial.depth < 1 and len(encoded) > SHORT:
-        at = encoded.needle[0] / len(encoded)
-        if abs(at - trial.depth) > OFF:
+    if encoded.needle is not None and trial.haystack and 0 < trial.depth < 1:
+        at = _depth(trial, encoded, tokenizer)
+        if at is not None and abs(at - trial.depth) > OFF:
             yield (
                 "depth",
-                f"its needle stands at {at:.2f} of the prompt, not at depth={trial.depth:g}, since it is hidden after the last "
+                f"its needle stands at {at:.2f} of the haystack, not at depth={trial.depth:g}, since it is hidden after the last "
                 "sentence end (a stop before a space) at or below that: use a haystack with sentences",
             )
     if trial.haystack and len(encoded) < trial.length - RESERVE:
@@ -156,6 +156,16 @@ def _of_texts(trial: Trial, encoded: EncodedTrial, tokenizer: Any) -> Iterator[t
             f"its prompt has {len(encoded)} tokens, not about length={trial.length}, since its haystack has no more: give a "
             "longer haystack, or length=0 for all of it",
         )
+
+
+def _depth(trial: Trial, encoded: EncodedTrial, tokenizer: Any) -> float | None:
+    """Where the needle stands in the haystack, as a share of it; None for a short one."""
+    prefix, suffix = chat_frame(tokenizer, trial.chat, trial.id)
+    before, _, after = trial.template.replace("{question}", trial.question).partition("{haystack}")
+    start, end = encoded.needle or (0, 0)
+    first, last = len(piece(tokenizer, prefix + before)), len(piece(tokenizer, after + suffix))
+    hay = len(encoded) - first - last - (end - start)
+    return min(max((start - first) / hay, 0.0), 1.0) if hay > SHORT else None
 
 
 _MARKERS = re.compile(r"<\|[a-z_]+\|>|<(?:start|end)_of_turn>|\[/?INST\]|</?s>|<[be]os>")
