@@ -32,7 +32,7 @@ def foreign_code(trusted: bool, name: str) -> Iterator[None]:
             raise
         raise ValueError(
             f"{name} brings code of its own (auto_map in its configuration), and loading it would run that code: read it, and "
-            "pass trust_remote_code=True (--trust-remote-code) if you trust it"
+            "pass trust_remote_code=True if you trust it"
         ) from error
     finally:
         for key, value in held.items():

@@ -75,7 +75,11 @@ def run(
         asked = len(items) if part is None else sum(map(len, batches))
         if failures.items == asked:
             raise failures.first
-        summary = f"{description}: {failures.items} of {asked} failed; the first: {_text(failures.first)}"
+        bad = next((i for i in sorted(results) if results[i].record.get("outcome") == "error"), None)
+        name = "" if bad is None else str(getattr(getattr(items[bad], "trial", items[bad]), "id", ""))
+        said = _text(failures.first) if bad is None else str(results[bad].record["error"])
+        which = f", {name}" if name and name not in said else ""
+        summary = f"{description}: {failures.items} of {asked} failed; the first{which}: {said}"
         warnings.warn(summary, stacklevel=users_line())
     if part is not None and folder is not None:
         missing = {i: key(items[i]) for i in range(len(items)) if i not in results}

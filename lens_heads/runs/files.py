@@ -23,8 +23,8 @@ _OLD = 3600  # Seconds; no file here takes an hour to write.
 _RUST = re.compile(r"\(os error (\d+)\)")
 """How libraries written in Rust (safetensors, tokenizers) end an error that came from the system."""
 _REMEDY = {
-    errno.ENOSPC: "free some space; what is finished is kept, and the same call continues it",
-    errno.EDQUOT: "free some space; what is finished is kept, and the same call continues it",
+    errno.ENOSPC: "free some space. A run folder keeps what is finished, and the same call continues it",
+    errno.EDQUOT: "free some space. A run folder keeps what is finished, and the same call continues it",
     errno.EACCES: "choose a folder that you may write to",
     errno.EPERM: "choose a folder that you may write to",
     errno.EROFS: "choose a folder that you may write to",

@@ -11,10 +11,10 @@ from lens_heads.trials.own import prompt_trial
 from lens_heads.trials.pairs import make_pairs
 from lens_heads.trials.text_pairs import pair
 from lens_heads.trials.texts import plain_texts
-from lens_heads.trials.trial import Trial
+from lens_heads.trials.trial import Distractor, Trial
 
 __all__ = [
-    "ContextPair", "Document", "DocumentTrial", "EncodedTrial", "Judge", "Trial", "context_pairs",
+    "ContextPair", "Distractor", "Document", "DocumentTrial", "EncodedTrial", "Judge", "Trial", "context_pairs",
     "make_pairs", "pair", "plain_texts", "prompt_trial",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -16,7 +16,7 @@ from lens_heads.trials.tokenizing import chat_frame, piece, special_tokens
 from lens_heads.trials.trial import RESERVE, AnyTrial, Trial, typed_marker
 
 SHORT, OFF = 80, 0.3
-"""A haystack of more tokens has room for sentences, and a needle at another depth than this is far from the one that was asked."""
+"""A haystack of more tokens has room for sentences, and a needle farther off than this is not where it was asked to be."""
 LONG = 4
 """Tokens of a needle in tokens that stand twice by no accident."""
 

@@ -25,9 +25,10 @@ class EncodedTrial:
     of the question if known, `choice_tokens` the tokens of each of `choices` in place of the answer. `corrupt` [position] is the
     prompt's counterfactual, which a pair of runs compares it with position by position, so it has as many tokens; `wrong` [step]
     what follows it instead of the answer, if known (`lens_heads.pair` makes both from texts). All token fields accept lists of
-    ints. `group`: as in `Trial`. `place`: its place among the trials of a running call and their number, which
-    the call sets (`placed`), so that a list of spans stays with its trials in whatever order and batch they run. `vocabulary`: a
-    hash of the vocabulary that the tokens are from, where a function made them from texts; another model's is then refused.
+    ints. `distractors` are spans of further needles, with other answers. `group`: as in `Trial`. `place`: its place among the
+    trials of a running call and their number, which the call sets (`placed`), so that a list of spans stays with its trials in
+    whatever order and batch they run. `vocabulary`: a hash of the vocabulary that the tokens are from, where a function made them
+    from texts; another model's is then refused.
 
     Raises ValueError unless the id is a string, the needle a pair of ints inside the prompt, and the answer one of the
     choices; if the prompt, the answer or a choice has no tokens; and for a wrong answer that begins as the answer does.
@@ -54,6 +55,7 @@ class EncodedTrial:
     group: str | tuple[str, ...] = ""
     corrupt: Int[Tensor, " position"] | None = None
     wrong: Int[Tensor, " step"] | None = None
+    distractors: tuple[tuple[int, int], ...] = ()
     place: tuple[int, int] | None = field(default=None, repr=False)
     vocabulary: str = field(default="", repr=False)
 
@@ -86,6 +88,8 @@ class EncodedTrial:
                 f"{owner}: the wrong answer {self.wrong.tolist()} must begin with another token than the answer "
                 f"{self.answer_tokens.tolist()}"
             )
+        spans = tuple(span(owner, "distractors", one, len(self.tokens), 0, "") for one in self.distractors)
+        object.__setattr__(self, "distractors", spans)
         for what in ("needle", "question"):
             if getattr(self, what) is not None:
                 object.__setattr__(self, what, span(owner, what, getattr(self, what), len(self.tokens), 0, ", or None"))

@@ -64,6 +64,7 @@ def without_needle(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
     """The trials with more haystack where the needle was.
 
     Controls for questions that the model answers from what it knows, from the question or by chance; `answerable` drops them.
+    Distractors go with it.
 
     A trial with a `length` is composed anew with that length: the haystack gains as many tokens as the needle had, if it has
     that many left. With `length` 0, and for trials in tokens, the prompt becomes shorter by the needle. Ids stay the same, so
@@ -85,7 +86,7 @@ def without_needle(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
                 raise ValueError(
                     f"trial {trial.id} has no haystack to put in the needle's place: pass a Trial with one"
                 )
-            found.append(replace(trial, needle="", needle_focus=""))
+            found.append(replace(trial, needle="", needle_focus="", distractors=()))
             continue
         if trial.needle is None:
             raise ValueError(f"trial {trial.id} has no needle: pass trials with one")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from lens_heads.runs import checks
 from lens_heads.runs.typed import held
@@ -38,6 +38,29 @@ _QUOTES = "\"'\u201d\u2019)"
 
 
 @dataclass(frozen=True)
+class Distractor:
+    """Another needle of the same passage: its sentence, the question that it answers, and that answer.
+
+    `depth`: as a trial's. `question` empty: it answers none, and only stands there.
+
+    Example:
+        >>> other = lh.trials.Distractor("The coin is in the jar.", "Where is the coin?", "in the jar", depth=0.2)
+        >>> other.answer in other.text
+        True
+    """
+
+    text: str
+    question: str = ""
+    answer: str = ""
+    depth: float = 0.5
+
+    def __post_init__(self) -> None:
+        for what in ("text", "question", "answer"):
+            text("distractor", what, getattr(self, what), empty=what != "text")
+        checks.finite("distractor: depth", self.depth, 0, 1)
+
+
+@dataclass(frozen=True)
 class Trial:
     """One question whose answer is in a needle hidden in a haystack.
 
@@ -47,8 +70,9 @@ class Trial:
     `chat`: True wraps the prompt in the tokenizer's chat template, False does not, None does if there is one.
     `aliases` are other correct answers. `needle_focus` is the part of the needle whose span is reported, by default all of
     it. `judge` extracts the answer from a generated text and decides whether it is correct.
+    `distractors`: further needles of the passage, with answers of their own, so that the question decides.
     `corrupt`: the question of its counterfactual, which has another answer, for runs that compare the two; of several, the first
-    with as many tokens is taken.
+    with as many tokens is taken. If none has, the haystack ends as many tokens sooner or later, so that the runs align.
     `choices`: the options of a multiple-choice question, one of them `answer`; the model chooses the likeliest.
     `group`: trials of one group (a company, a needle, a name) share what their answers depend on. They are never split
     between selection and evaluation, and intervals resample them whole. A tuple names groups of two kinds that cross.
@@ -78,6 +102,7 @@ class Trial:
     choices: tuple[str, ...] = ()
     group: str | tuple[str, ...] = ""
     corrupt: str | tuple[str, ...] = ()
+    distractors: tuple[Distractor, ...] = ()
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -99,7 +124,9 @@ class Trial:
         for what in ("{haystack}", "{question}"):
             if self.template.count(what) > 1:
                 raise ValueError(f"{owner}: the template has {what} more than once: {self.template!r}")
-        if self.needle and "{haystack}" not in self.template:
+        held(f"{owner}: distractors", self.distractors, tuple[Distractor, ...])
+        object.__setattr__(self, "distractors", tuple(self.distractors))
+        if (self.needle or self.distractors) and "{haystack}" not in self.template:
             raise ValueError(f"trial {self.id}: the template has no {{haystack}} to hide the needle in")
         if self.needle_focus and (self.needle.count(self.needle_focus) != 1 or not self.needle_focus.strip()):
             raise ValueError(f"trial {self.id}: the needle_focus {self.needle_focus!r} must occur once in the needle")
@@ -122,12 +149,15 @@ class Trial:
         begin = opening(tokenizer, before)
         tokens = begin + first_piece(tokenizer, before)
         needle: tuple[int, int] | None = None
+        distractors: tuple[tuple[int, int], ...] = ()
         body: list[int] = []
-        if "{haystack}" in self.template and (self.haystack or self.needle):
+        hay = _Hay()
+        if "{haystack}" in self.template and (self.haystack or self.needle or self.distractors):
             # A tokenizer that begins every text with a space begins a prompt with it, too.
             unspaced = before[-1].isspace() if before else not adds_space(tokenizer)
-            body, span = _hide(self, tokenizer, first=unspaced)
-            needle = (len(tokens) + span[0], len(tokens) + span[1]) if self.needle else None
+            body, spans, hay = _hide(self, tokenizer, first=unspaced)
+            placed = [(len(tokens) + start, len(tokens) + end) for start, end in spans]
+            needle, distractors = (placed[0], tuple(placed[1:])) if self.needle else (None, tuple(placed))
             tokens = tokens + body
         bare = not before and not body
         tail = (first_piece if bare else piece)(tokenizer, after + suffix)
@@ -155,7 +185,9 @@ class Trial:
             choices=self.choices,
             choice_tokens=tuple(_answer(tokenizer, choice, spaced) for choice in self.choices),  # type: ignore[arg-type]
             group=self.group,
-            corrupt=_counterfactual(self.corrupt, tokenizer, tokens + tail, question),  # type: ignore[arg-type]
+            corrupt=_counterfactual(self.corrupt, tokenizer, tokens + tail, question, hay._replace(end=len(tokens))),  # type: ignore[arg-type]
+            wrong=_wrong(self, tokenizer, spaced),  # type: ignore[arg-type]
+            distractors=distractors,
             vocabulary=vocabulary(tokenizer),
         )
 
@@ -192,47 +224,92 @@ def _answer(tokenizer: Any, text: str, spaced: bool) -> list[int]:
 
 
 def _counterfactual(
-    corrupt: Sequence[str], tokenizer: Any, tokens: list[int], question: tuple[int, int] | None
+    corrupt: Sequence[str], tokenizer: Any, tokens: list[int], question: tuple[int, int] | None, hay: _Hay
 ) -> list[int] | None:
-    """The prompt with another question in the place of its own: the first with as many tokens, or else the first."""
+    """The prompt with another question in the place of its own: the first with as many tokens, or else the first.
+
+    Where none has as many, the haystack before the question takes up the difference, if it can.
+    """
     if not corrupt or question is None:
         return None
     start, end = question
     others = [piece(tokenizer, one) for one in corrupt]
     chosen = next((one for one in others if len(one) == end - start), others[0])
-    return tokens[:start] + chosen + tokens[end:]
+    before, longer = tokens[:start], len(chosen) - (end - start)
+    if start >= hay.end:
+        if 0 < longer <= hay.spare:
+            before = tokens[: hay.end - longer] + tokens[hay.end : start]
+        elif 0 < -longer <= len(hay.beyond):
+            before = [*tokens[: hay.end], *hay.beyond[:-longer], *tokens[hay.end : start]]
+    return before + chosen + tokens[end:]
 
 
-def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], tuple[int, int]]:
-    """Haystack tokens with the needle inside, and the span of the needle's focus in them."""
+def _wrong(trial: Trial, tokenizer: Any, spaced: bool) -> list[int] | None:
+    """The first distractor's answer in the place of the answer, if the two begin with different tokens."""
+    others = [_answer(tokenizer, one.answer, spaced) for one in trial.distractors if one.answer]
+    first = _answer(tokenizer, trial.answer, spaced)[:1]
+    return others[0] if others and others[0][:1] != first else None
+
+
+class _Hay(NamedTuple):
+    """Where the haystack ends in the prompt, how many of its tokens stand behind all needles, and how it would go on."""
+
+    end: int = 0
+    spare: int = 0
+    beyond: Sequence[int] = ()
+
+
+def _hide(trial: Trial, tokenizer: Any, first: bool) -> tuple[list[int], list[tuple[int, int]], _Hay]:
+    """Haystack tokens with the needle and its distractors inside, their spans in them, and what there is of it.
+
+    The first span is that of the needle's focus, if there is a needle.
+    """
+    hidden = [(trial.needle, trial.needle_focus, trial.depth)] if trial.needle else []
+    hidden += [(one.text, "", one.depth) for one in trial.distractors]
     spaced = trial.haystack if first or not trial.haystack else " " + trial.haystack
     hay, ends = _haystack(tokenizer, spaced)
-    inside, span = _needle(trial, tokenizer, " ")
+    made = [_needle(text, focus, tokenizer, " ") for text, focus, _ in hidden]
+    keep = len(hay)
     if trial.length:
-        keep = trial.length - RESERVE - len(inside)
+        taken = sum(len(inside) for inside, _ in made)
+        keep = trial.length - RESERVE - taken
         if keep < 1:
             raise ValueError(
                 f"trial {trial.id}: a length of {trial.length} tokens leaves no room for the haystack: "
-                f"{RESERVE} are reserved for template and answer, and the needle takes {len(inside)}"
+                f"{RESERVE} are reserved for template and answer, and the needle takes {taken}"
             )
-        hay = hay[:keep]
-    if trial.depth >= 1:
-        at = len(hay)
-    else:
-        below = bisect_right(ends, int(len(hay) * trial.depth))
-        at = ends[below - 1] if below else 0
-    if at == 0 and first and trial.needle:
-        inside, span = _needle(trial, tokenizer, "")
+    kept = min(keep, len(hay))
+    places = [_place(ends, kept, depth) for _, _, depth in hidden]
+    order = sorted(range(len(hidden)), key=lambda i: (places[i], hidden[i][2]))
+    if order and places[order[0]] == 0 and first:
+        made[order[0]] = _needle(*hidden[order[0]][:2], tokenizer, "")
         if hay:
-            hay = _haystack(tokenizer, " " + trial.haystack)[0][: len(hay) if trial.length else None]
-    return hay[:at] + inside + hay[at:], (at + span[0], at + span[1])
+            hay = _haystack(tokenizer, " " + trial.haystack)[0]
+            kept = min(keep, len(hay)) if trial.length else len(hay)
+    body: list[int] = []
+    spans: dict[int, tuple[int, int]] = {}
+    done = 0
+    for i in order:
+        body += hay[done : places[i]]
+        inside, (start, end) = made[i]
+        spans[i] = (len(body) + start, len(body) + end)
+        body += inside
+        done = places[i]
+    return body + hay[done:kept], [spans[i] for i in range(len(hidden))], _Hay(0, kept - done, hay[kept:])
 
 
-def _needle(trial: Trial, tokenizer: Any, lead: str) -> tuple[list[int], tuple[int, int]]:
-    """The needle's tokens and the span of its focus (by default all of it), including a space before it."""
-    text = lead + trial.needle if trial.needle else ""
-    focus = trial.needle_focus or trial.needle
-    start = len(lead) + trial.needle.index(focus) if text else 0
+def _place(ends: Sequence[int], length: int, depth: float) -> int:
+    """The last sentence end at or below a depth: at 1 the very end, at 0 or without such an end the start."""
+    if depth >= 1:
+        return length
+    below = bisect_right(ends, int(length * depth))
+    return ends[below - 1] if below else 0
+
+
+def _needle(needle: str, focus: str, tokenizer: Any, lead: str) -> tuple[list[int], tuple[int, int]]:
+    """A needle's tokens and the span of its focus (by default all of it), including a space before it."""
+    text, focus = lead + needle, focus or needle
+    start = len(lead) + needle.index(focus)
     end = start + len(focus)
     if text[:start].endswith(" "):
         start -= 1

@@ -187,6 +187,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "plain_texts": (lh.plain_texts, lambda: dict(texts="hello world")),
     "context_pairs": (lh.context_pairs, lambda: dict(trials=TWO)),
     "harms": (lh.verdicts.harms, lambda: dict(curve=curve(), ranking="mine", k=1)),
+    "breaks": (lh.verdicts.breaks, lambda: dict(curve=curve(), ranking="mine", k=1)),
     "spared": (lh.verdicts.spared, lambda: dict(curve=curve(), ranking="mine", k=1)),
     "smallest_k": (lh.verdicts.smallest_k, lambda: dict(curve=curve(), ranking="mine")),
     "capitals": (tasks.capitals, lambda: dict(n=2)),

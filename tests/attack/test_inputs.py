@@ -20,6 +20,7 @@ from lens_heads.model.planning import Machine, Sizes, jobs, shape_of
 from lens_heads.ranking.causal.circuits import trace_circuit
 from lens_heads.runs import checks
 from lens_heads.runs.parts import Part
+from tests import zoo
 from tests.attack.calls import PAIRS, TRIALS, TWO, M, curve, means, scores, vectors
 from tests.attack.held import refused
 from tests.conftest import tiny
@@ -177,6 +178,16 @@ def test_the_explorer_forgets_what_it_saw_under_an_intervention() -> None:
     assert used.run("mean")["after"] == fresh.run("mean")["after"]
     used.trial = fresh.trial = 1
     assert used.look["logprobs"] == fresh.look["logprobs"] != seen
+
+
+def test_the_explorer_forgets_what_it_saw_of_other_weights() -> None:
+    model = zoo.bridge("llama-gqa", seed=9)
+    explorer = lh.explore(model, TRIALS[:2], scores(), controls=lh.Controls("random", 1), max_new_tokens=2)
+    seen = explorer.look["logprobs"]
+    with torch.no_grad():
+        model.original_model.lm_head.weight.mul_(0.5)
+    explorer.run("zero")
+    assert explorer.look["logprobs"] != seen
 
 
 def test_knockout_by_the_needle_is_knockout_by_its_span() -> None:

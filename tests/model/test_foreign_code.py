@@ -55,7 +55,7 @@ def ran(folder: Path) -> bool:
     return (folder.parent / "mark").exists()
 
 
-NEEDED = r"brings code of its own .*: read it, and pass trust_remote_code=True \(--trust-remote-code\) if you trust it"
+NEEDED = r"brings code of its own .*: read it, and pass trust_remote_code=True if you trust it"
 
 
 def test_code_of_a_folder_does_not_run(folder: Path) -> None:
@@ -163,7 +163,7 @@ def test_no_command_asks(
 ) -> None:
     places = {"OUT": str(folder.parent / "out"), "MODEL": str(folder)}
     assert run(*[places.get(word, word) for word in words], monkeypatch=monkeypatch) == 2
-    assert "brings code of its own" in (said := capsys.readouterr().err), said
+    assert "read it, and pass --trust-remote-code if you trust it" in (said := capsys.readouterr().err), said
     assert not ran(folder)
 
 

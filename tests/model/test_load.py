@@ -474,3 +474,15 @@ def test_dtypes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         assert dtype_of("auto", "cpu") == expected
     monkeypatch.delattr(torch.cpu, "get_capabilities")
     assert dtype_of("auto", "cpu") == dtype_of("auto", "mps") == torch.float32
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_a_copy_of_the_models_folder(tmp_path: Path) -> None:
+    """The hash of the weights decides, not the folder's name."""
+    folder, trial = saved(tmp_path / "model", "llama-gqa"), lh.Trial("t", "Where is Tom?", "Oslo", template="{question}")
+    how: dict[str, Any] = {"generate": False, "out": tmp_path / "run", "progress": False}
+    first = lh.evaluate(load_model(str(folder)), trial, **how)
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*.safetensors")}
+    again = lh.evaluate(load_model(shutil.copytree(folder, tmp_path / "copy")), trial, **how)
+    assert torch.equal(first.metrics["logprob"], again.metrics["logprob"])
+    assert written == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*.safetensors")} != {}

@@ -13,6 +13,7 @@ import lens_heads as lh
 from lens_heads.model.hooks import has_hooks, recording
 from lens_heads.model.identity import changed_by
 from lens_heads.model.support import joins, support
+from lens_heads.ranking.causal.knockout import kl
 from lens_heads.trials.pairs import TokenPair
 from tests import witnesses, zoo
 from tests.conftest import random_trial
@@ -209,6 +210,13 @@ def test_models_whose_variants_cannot_join_run_one_at_a_time(name: str) -> None:
     many, one = (lh.patch_heads(model, [trial_of(pair)], heads_per_pass=n, progress=False).values for n in (None, 1))
     torch.testing.assert_close(many, one)
     assert float(many.abs().max()) > 0
+    cut = lh.knockout_heads(model, TRIAL, kind="uniform", progress=False)
+    with torch.no_grad():
+        intact = model(TRIAL.tokens[None])[0, -1].float()
+        for head in cut.ranking()[:2]:
+            with lh.ablate(model, head, kind="uniform"):
+                ablated = model(TRIAL.tokens[None])[0, -1].float()
+            torch.testing.assert_close(torch.tensor(cut[head]), kl(intact, ablated).cpu().float(), atol=1e-5, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["opt", "xglm"])

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
-from lens_heads.model.identity import warn_of_change
+from lens_heads.model.identity import identify, warn_of_change
 
 try:
     import anywidget
@@ -124,8 +124,8 @@ class Explorer(anywidget.AnyWidget):
             self.look, self.rows, self.rows_of = prompt(seen), rows(seen, chosen), about
 
     def _changed(self) -> bool:
-        """Whether other hooks are on the model than at the last look, an ablation say. What is kept is then forgotten."""
-        now = attached(self._model)
+        """Whether the model has other hooks (an ablation) or weights than at the last look. What is kept is then forgotten."""
+        now = attached(self._model), identify(self._model, again=False).weights
         if now == self._under:
             return False
         self._under = now

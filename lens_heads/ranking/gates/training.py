@@ -34,7 +34,7 @@ from lens_heads.runs.typed import Default
 from lens_heads.trials.encoded import EncodedTrial
 
 WORSE = 10.0
-"""A loss this many times that of the first steps, and as many nats above, has diverged."""
+"""A loss this many times what the same trials had before any step, and as many nats above, has diverged."""
 
 
 class TrainingOptions(TypedDict, total=False):
@@ -105,7 +105,10 @@ def _order(seed: int, epoch: int, n: int) -> list[int]:
 
 @dataclass(eq=False)
 class State:
-    """A training between two steps. `best` is the parameter of the lowest `best_loss` so far; without validation, the latest."""
+    """A training between two steps. `best` is the parameter of the lowest `best_loss` so far; without validation, the latest.
+
+    `began`: the loss of the first step, before which nothing was learned.
+    """
 
     parameter: Float[Tensor, "layer ..."]
     carried: float
@@ -115,12 +118,13 @@ class State:
     best_loss: float = math.inf
     history: list[dict[str, float]] = field(default_factory=list)
     since: list[float] = field(default_factory=list)
+    began: float = math.nan
 
     def stored(self) -> Result:
         assert self.moments is not None
         assert self.best is not None
         arrays = {"parameter": self.parameter, "first": self.moments[0], "second": self.moments[1], "best": self.best}
-        names = ("step", "carried", "best_loss", "history")
+        names = ("step", "carried", "best_loss", "history", "began")
         return Result(arrays, {name: getattr(self, name) for name in names})
 
     @classmethod
@@ -173,9 +177,9 @@ def train(
     ):
         task = bar.add_task(name or gate.name, total=training.steps, completed=state.step)
         while state.step < training.steps:
-            _take(model, gate, state, optimizer, trials, training)
+            _take(model, gate, state, optimizer, trials, training, first)
             if state.step % training.validate_every == 0 or state.step == training.steps:
-                _note(model, gate, state, validation, training)
+                _note(model, gate, state, validation, training, first)
                 if folder is not None:
                     state.moments = _moments(optimizer, state.parameter)
                     folder.write(key, state.stored())
@@ -190,8 +194,9 @@ def _take(
     optimizer: torch.optim.Optimizer,
     trials: Sequence[EncodedTrial],
     training: Training,
+    start: Float[Tensor, "layer ..."],
 ) -> None:
-    """One step of the optimizer."""
+    """One step of the optimizer. `start`: the parameter before any."""
     for group in optimizer.param_groups:
         group["lr"] = training.rate(state.step)
     with torch.no_grad():
@@ -202,7 +207,7 @@ def _take(
     optimizer.zero_grad()
     with torch.enable_grad():
         loss = objective(model, gate, state.parameter, state.carried, batch, backward=True)
-    _check(gate, state, loss, training)
+    _check(gate, state, loss, training, lambda: _losses(model, gate, start, gate.carry, [batch])[0])
     # Beyond it, Adam's second moment overflows and clipping makes zeros: the parameter would stand still without a word.
     norm = float(state.parameter.grad.norm()) if state.parameter.grad is not None else 0.0
     if not math.isfinite(norm):
@@ -234,17 +239,34 @@ def objective(
     return float(total.detach())
 
 
-def _note(model: Model, gate: Gate, state: State, validation: Sequence[EncodedTrial], training: Training) -> None:
-    """Validate, keep the parameter if it is the best so far, and add a row to the history."""
-    size, parameter = training.batch_size, state.parameter.detach()
-    parts = [validation[start : start + size] for start in range(0, len(validation), size)]
+def _losses(model: Model, gate: Gate, parameter: Tensor, carried: float, batches: Sequence[GateBatch]) -> list[float]:
+    """Loss and penalty of batches, without gradients."""
     with torch.no_grad():
-        losses = [
-            objective(model, gate, parameter, state.carried, GateBatch.of(model, part)) * len(part) for part in parts
+        return [
+            objective(model, gate, parameter.detach().float().to(model.W_U.device), carried, one) for one in batches
         ]
-    loss = sum(losses) / len(validation) if validation else math.nan
+
+
+def _note(
+    model: Model,
+    gate: Gate,
+    state: State,
+    validation: Sequence[EncodedTrial],
+    training: Training,
+    start: Float[Tensor, "layer ..."],
+) -> None:
+    """Validate, keep the parameter if it is the best so far, and add a row to the history."""
+    size, parameter, loss = training.batch_size, state.parameter.detach(), math.nan
     if validation:
-        _check(gate, state, loss, training, validated=True)
+        parts = [validation[at : at + size] for at in range(0, len(validation), size)]
+        batches = [GateBatch.of(model, part) for part in parts]
+
+        def mean(parameter: Tensor, carried: float) -> float:
+            losses = _losses(model, gate, parameter, carried, batches)
+            return sum(loss * len(part) for loss, part in zip(losses, parts, strict=True)) / len(validation)
+
+        loss = mean(parameter, state.carried)
+        _check(gate, state, loss, training, lambda: mean(start, gate.carry), validated=True)
     row = {"step": state.step, "loss": sum(state.since) / max(1, len(state.since)), "validation": loss}
     state.history.append(row)
     state.since = []
@@ -252,19 +274,26 @@ def _note(model: Model, gate: Gate, state: State, validation: Sequence[EncodedTr
         state.best, state.best_loss = parameter.clone(), loss
 
 
-def _check(gate: Gate, state: State, loss: float, training: Training, validated: bool = False) -> None:
-    """ValueError for a loss that is not finite, or far above that of the first steps."""
-    # Until the first validation, the steps so far; afterwards what is stored, so that a resumed training judges alike.
-    first = state.history[0]["loss"] if state.history else _mean(state.since)
-    if math.isfinite(loss) and loss <= max(WORSE * first, first + WORSE):
-        return
-    was = f", {first:.3g} at first" if math.isfinite(first) else ""
+def _check(
+    gate: Gate,
+    state: State,
+    loss: float,
+    training: Training,
+    at_start: Callable[[], float],
+    validated: bool = False,
+) -> None:
+    """ValueError for a loss that is not finite, or far above that of the same trials before any step (`at_start`)."""
+    before = math.nan
+    if math.isfinite(loss):
+        state.began = loss if state.step == 0 else state.began
+        if state.step == 0 or loss <= max(WORSE * state.began, state.began + WORSE):  # The usual case, at no cost.
+            return
+        before = at_start()
+        if loss <= max(WORSE * before, before + WORSE):
+            return
+    was = f", {before:.3g} before any" if math.isfinite(before) else ""
     what, at = ("its loss of validation", state.step) if validated else ("its loss", state.step + 1)
     raise _diverged(gate, at, f"{what} is {loss:.3g}", training, was)
-
-
-def _mean(losses: Sequence[float]) -> float:
-    return sum(losses) / len(losses) if losses else math.inf
 
 
 def _diverged(gate: Gate, at: int, what: str, training: Training, was: str = "") -> ValueError:

@@ -110,6 +110,9 @@ def test_other_settings_are_another_run(gqa: Any, tmp_path: Path) -> None:
 def test_a_diverging_training_is_stopped_and_named(gqa: Any) -> None:
     with pytest.raises(ValueError, match=r"lofit: the training diverges: .* at step \d+.* smaller lr than 1e\+06"):
         METHODS["lofit"](gqa, steps=50, lr=1e6, validate_every=1, **QUIET)
+    # Slower: no step is ten times the one before, and the mean of the steps so far grows with them.
+    with pytest.raises(ValueError, match=r"its loss is \d+ at step \d, [\d.]+ before any"):
+        METHODS["lofit"](gqa, steps=9, lr=1e3, **QUIET)
     assert not has_hooks(gqa)
     assert all(weight.requires_grad for weight in gqa.original_model.parameters())
 
