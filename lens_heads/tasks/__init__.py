@@ -55,6 +55,7 @@ from lens_heads.tasks.succession import succession
 from lens_heads.tasks.swearing import swearing
 from lens_heads.tasks.word_pairs import word_pairs
 from lens_heads.trials.documents import DocumentTrial
+from lens_heads.trials.question_swaps import exchange_questions
 from lens_heads.trials.trial import Trial
 
 
@@ -154,7 +155,7 @@ def load(name: str, **arguments: Any) -> list[Any]:
     return TASKS[name].trials(**arguments)
 
 
-__all__ = ["HALVES", "OF_DOCUMENTS", "TASKS", "Task", "load", "to_select"]
+__all__ = ["HALVES", "OF_DOCUMENTS", "TASKS", "Task", "exchange_questions", "load", "to_select"]
 __all__ += ["arithmetic", "babilong", "capitals", "colored_objects", "continuation", "copy_colors", "induction"]
 __all__ += ["ioi", "key_value", "musique", "niah", "nolima"]
 __all__ += [

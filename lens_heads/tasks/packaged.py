@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.tasks import prose
+from lens_heads.tasks import choosing, prose
 from lens_heads.tasks.books import LONGEST, data
 from lens_heads.tasks.sampling import SPLITS, check_known, depths_grid, enough
 from lens_heads.tasks.schema import Case, Entry, read_entries
@@ -30,12 +30,14 @@ def packaged(
     questions: str = "onehop",
     chat: bool | None = False,
     depths: int | Sequence[float] | None = None,
+    distractors: int = 0,
 ) -> list[Trial]:
-    """Short needle trials for small models, each in a different passage of synthetic prose.
+    """Short needle trials, each in a different passage of synthetic prose.
 
-    They do not need their question: the answer is the only first name of the passage, stands verbatim in the needle, and the
-    prompt says that a person is named. Heads that matter here write the one name of a passage into the answer. To tell whether a
-    head retrieves by meaning takes a second name, and a question that chooses.
+    Without distractors they do not need their question: the answer is the only first name of the passage, stands verbatim in the
+    needle, and the prompt says that a person is named. Heads that matter there write the one name of a passage into the answer.
+    With `distractors=1` the passage holds a second needle of the same kind with another answer, and the question chooses; ask
+    first whether the model does (`tasks.exchange_questions` turns the right answer around).
 
     Args, besides those of `lens_heads.tasks`:
         split: "select" or "test", which share no needle, association, name, wording of a question, template or prose.
@@ -45,6 +47,11 @@ def packaged(
         questions: "onehop" (shares no word with the needle), "direct" (shares all but the answer) or "multitoken" (asks for
             several words of the needle: a full name, a place, a thing).
         depths: used equally often; None spreads them uniformly over 0 to 1.
+        distractors: further needles of the same kind, with other answers. Then needles and questions are those of thirty
+            relations (who plays what, where a crop grows, which room is whose), fifteen a split. Answers are people, places,
+            numbers or things, and `choices`; questions "onehop", "direct" or "twohop"; six templates a split name no kind of
+            answer; passages are prose, prose with other people's names, or a journal. `corrupt` is the distractor's question.
+            Relation and template are the groups.
 
     Returns:
         Trials with ids such as "select-S03-T01-Laura-0" (entry, test, name, seed; those of other questions
@@ -56,6 +63,12 @@ def packaged(
         >>> print(trial.needle, "->", trial.answer)
         A caterer, Thaddeus Brockway, prepared a halal platter for Melissa. -> Melissa
     """
+    if checks.whole_number("distractors", distractors, 0):
+        check_known("split", split, SPLITS)
+        n = 60 if n is None else checks.count("n", n)
+        checks.whole_number("context_length", context_length, 1, LONGEST)
+        spread = _depths(n, depths, random.Random(f"{split}-{checks.seed(seed)}"))
+        return choosing.trials(split, n, context_length, seed, questions, spread, distractors, chat)
     known = entries(split)
     have = sum(len(entry.tests) * len(entry.characters) for entry in known)
     n = enough(n, have, f"distinct needles (entry, test, name) in the {split} split")

@@ -50,8 +50,9 @@ def _inflect(base: str, irregular: dict[str, list[str]]) -> dict[str, str]:
 class _Paragraph(Expander):
     """One paragraph's scene, its two people, and the words already used."""
 
-    def __init__(self, rng: random.Random, grammar: dict[str, Any]) -> None:
+    def __init__(self, rng: random.Random, grammar: dict[str, Any], people: tuple[tuple[str, str], ...] = ()) -> None:
         scene = rng.choice(grammar["scenes"])
+        scene = {**scene, "people": people or scene["people"]}
         who, he = rng.choice(scene["people"])
         other = rng.choice([name for name, pronoun in scene["people"] if pronoun != he])
         him = {"he": "him", "she": "her"}[he]
@@ -72,8 +73,12 @@ class _Paragraph(Expander):
 
 
 @lru_cache(maxsize=8)
-def haystack(words: int = 45_000, seed: int = 0, split: str | None = None) -> str:
+def haystack(
+    words: int = 45_000, seed: int = 0, split: str | None = None, people: tuple[tuple[str, str], ...] = ()
+) -> str:
     """At least `words` words of prose, with blank lines between paragraphs; deterministic per seed.
+
+    `people`: names in the place of "the ferryman" and others, each with "he" or "she".
 
     Texts of "select" and "test" share no scene and no sentence pattern. ValueError for another split but None: all scenes.
     """
@@ -84,7 +89,7 @@ def haystack(words: int = 45_000, seed: int = 0, split: str | None = None) -> st
     paragraphs: list[str] = []
     count = 0
     while count < words:
-        paragraph = _Paragraph(rng, grammar)
+        paragraph = _Paragraph(rng, grammar, people)
         kinds = ["open", *["middle"] * rng.randint(4, 8), "close"]
         if not (new := [text for text in dict.fromkeys(map(paragraph.sentence, kinds)) if text not in seen]):
             continue

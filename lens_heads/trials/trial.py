@@ -39,9 +39,10 @@ _QUOTES = "\"'\u201d\u2019)"
 
 @dataclass(frozen=True)
 class Distractor:
-    """Another needle of the same passage: its sentence, the question that it answers, and that answer.
+    """Another needle of the same passage.
 
-    `depth`: as a trial's. `question` empty: it answers none, and only stands there.
+    `text`: its sentence. `question`, `answer`: which question it answers, and how; empty where it only stands there. `depth`: as
+    a trial's.
 
     Example:
         >>> other = lh.trials.Distractor("The coin is in the jar.", "Where is the coin?", "in the jar", depth=0.2)

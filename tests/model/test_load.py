@@ -479,7 +479,10 @@ def test_dtypes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_run_goes_on_with_a_copy_of_the_models_folder(tmp_path: Path) -> None:
     """The hash of the weights decides, not the folder's name."""
-    folder, trial = saved(tmp_path / "model", "llama-gqa"), lh.Trial("t", "Where is Tom?", "Oslo", template="{question}")
+    folder, trial = (
+        saved(tmp_path / "model", "llama-gqa"),
+        lh.Trial("t", "Where is Tom?", "Oslo", template="{question}"),
+    )
     how: dict[str, Any] = {"generate": False, "out": tmp_path / "run", "progress": False}
     first = lh.evaluate(load_model(str(folder)), trial, **how)
     written = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*.safetensors")}
