@@ -369,6 +369,15 @@ def test_what_a_ranking_costs_and_finds() -> None:
     assert f"Heads to keep are found by others: `{best['method']}`" in readme
 
 
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("lens_heads/**/*.md")), *sorted(ROOT.glob("benchmarks/*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_name_of_the_library_on_a_page_exists(page: Path) -> None:
+    for name in re.findall(r"`lh\.([a-zA-Z_][\w.]*\w)", page.read_text(encoding="utf-8")):
+        attrgetter(name)(lh)
+
+
 def test_every_function_in_the_table_of_questions_exists() -> None:
     table = (
         (ROOT / "README.md").read_text(encoding="utf-8").partition("| question | function |")[2].partition("\n\n")[0]

@@ -14,6 +14,7 @@ from torch import Tensor
 from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.spans import parts_of
 from lens_heads.model.forward import Cache, advance, fast_attention
@@ -27,6 +28,7 @@ from lens_heads.runs.digests import digest
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_methods
+from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoded import placed
 from lens_heads.trials.texts import AnyText, EncodedText, plain_texts
 
@@ -119,6 +121,7 @@ def influence(
     chosen = shape.check_heads(heads)
     encoded = placed(plain_texts(texts).encode(model.tokenizer, shape))
     ablation.check_spans(encoded, what="documents")
+    check_reference(ablation.reference, made_on(encoded), "documents", "compute it on others")
     settings = {
         **identified(model, "losses").settings,
         **ablation.settings,

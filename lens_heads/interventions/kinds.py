@@ -21,11 +21,15 @@ from lens_heads.model.support import Need
 
 @dataclass
 class Effect:
-    """What an ablation is found not to do while it runs: `idle` says why rows stayed as they are, `acted` whether any did not."""
+    """What an ablation is found not to do while it runs: `idle` says why rows stayed as they are, `acted` whether any did not.
+
+    `beyond`: why rows got what was not meant for them. `fitted`: whether any prompt was as long as the run that is patched in.
+    """
 
     idle: str = ""
     acted: bool = False
     beyond: str = ""
+    fitted: bool = False
 
     def note(self, acts: bool, idle: str) -> None:
         self.acted |= acts
@@ -108,9 +112,11 @@ def _patch(x: Tensor, at: Setting) -> Tensor:
     """z of another run at the positions of that run; unchanged elsewhere."""
     steps = _steps(x, at)
     inside, run = (steps >= 0) & (steps < at.reference.z.shape[1]), at.reference.first + at.reference.z.shape[1]
-    if x.shape[1] > 1 and int(steps.max()) + at.reference.first >= run:  # Not while it decodes.
-        longer = f"a prompt has {int(steps.max()) + at.reference.first + 1}, where the same rows are other words"
-        at.effect.beyond = f"the run that is patched in has {run} positions and {longer}: use pairs of one length"
+    if x.shape[1] > 1:  # Not while it decodes; without a cache, the first of its forwards decides.
+        rows = int(steps.max()) + at.reference.first + 1
+        at.effect.fitted |= rows <= run
+        longer = f"a prompt has {rows}, where the same rows are other words: use pairs of one length"
+        at.effect.beyond = "" if at.effect.fitted else f"the run that is patched in has {run} positions and {longer}"
     at.effect.note(bool(inside.any()), "no row that ran is one of the run that is patched in")
     return torch.where(inside[:, :, None, None].to(x.device), _at(at.reference.z[at.layer], steps, x, at), x)
 

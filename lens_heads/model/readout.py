@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.model.geometry import Model, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.modes import evaluating
 from lens_heads.model.norms import post_attention_norm
 
@@ -46,7 +46,13 @@ def readout(model: Model, x: Float[Tensor, "row d_model"]) -> Float[Tensor, "row
     if logit_readout is None or not is_bridge(model):
         return _through(model.ln_final, x) @ model.W_U
     with evaluating(model):  # Its own way through the norm expects that where the unembedding is.
-        return logit_readout(model, _through(model.ln_final, x), apply_ln=False).values
+        try:
+            return logit_readout(model, _through(model.ln_final, x), apply_ln=False).values
+        except ValueError as error:  # A head between the last norm and the unembedding (ModernBERT).
+            raise ValueError(
+                f"{head_geometry(model).name}: what a vector raises is read through the last norm and the unembedding alone, "
+                f"which is not all that this model has there ({error}): use methods that read attention"
+            ) from None
 
 
 def _through(norm: Any, x: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:

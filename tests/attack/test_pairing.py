@@ -91,6 +91,16 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ),
     ("circuits of two models", lambda: compare.circuit_reuse(circuits()), "different weights"),
     ("one model twice", lambda: compare.weight_change(M(), M()), "have the same weights: pass two checkpoints"),
+    (
+        "means of what is knocked out",
+        lambda: lh.knockout_heads(M(), TWO, kind="mean", reference=lh.mean_activations(M(), TWO, **Q), **Q),
+        "the reference was computed on 2 of the prompts",
+    ),
+    (
+        "a bare function",
+        lambda: lh.score_heads(M(), TWO, lambda view: view, **Q),
+        'lh.Scorer("a name of your own", function)',
+    ),
     ("two dtypes", lambda: compare.weight_change(M(), another(torch.bfloat16)), "load both in one dtype"),
     (
         "scores as gates",

@@ -126,6 +126,51 @@ def test_attention_that_sdpa_computes_differently_is_computed_as_written() -> No
     assert found == pytest.approx(logprob(made("falcon"), TRIALS[0]), rel=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("parts", [{"multi_query": True}, {"multi_query": False, "parallel_attn": False, "bias": True}])
+def test_a_small_difference_of_sdpa_is_seen_too(parts: dict[str, bool], seed: int) -> None:
+    """Falcon's ALiBi in weights of the usual size: sdpa is off by a few parts in ten thousand, and by .05 nats."""
+    hf = small_falcon(seed, parts)
+    model = zoo.bridge("falcon", hf=copy.deepcopy(hf))
+    assert support(model).avoided == ("fast",)
+    for length in (20, 80):
+        trial = random_trial(seed, n=length)
+        found = lh.evaluate(model, trial, generate=False, progress=False).mean("logprob")
+        assert found == pytest.approx(logprob(hf, trial), rel=1e-5)
+
+
+def small_falcon(seed: int, parts: dict[str, bool]) -> Any:
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": zoo.VOCAB, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
+    config = AutoConfig.for_model("falcon", **sizes, bos_token_id=1, eos_token_id=2, alibi=True, **parts)
+    hf = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    hf.config.architectures = ["FalconForCausalLM"]
+    return hf
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dynamic", "yarn"])
+def test_rotations_that_are_scaled_by_the_length(kind: str) -> None:
+    scaled = {"rope_type": kind, "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 40}
+    config = AutoConfig.for_model(
+        "llama", **{**witnesses._LLAMA, "max_position_embeddings": 320, "rope_parameters": scaled}
+    )
+    torch.manual_seed(0)
+    hf = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    hf.config.architectures = ["LlamaForCausalLM"]
+    model = zoo.bridge("llama", hf=copy.deepcopy(hf))
+    for length in (30, 60, 200):
+        trial = random_trial(5, n=length)
+        found = lh.evaluate(model, trial, generate=False, progress=False).mean("logprob")
+        assert found == pytest.approx(logprob(hf, trial), rel=2e-5)
+        whole, parts = (
+            lh.score_heads(model, trial, "locos", teacher_forced=True, chunk=chunk, progress=False)["locos"].values
+            for chunk in (512, 7)
+        )
+        torch.testing.assert_close(parts, whole, atol=1e-5 * float(whole.abs().max()) + 1e-7, rtol=1e-4)
+
+
 @pytest.mark.parametrize("length", [30, 38, 39, 60])
 def test_rotations_are_those_of_the_whole_text(length: int) -> None:
     """LongRoPE with a table for texts of up to 40 tokens: prompts that end before it, and whose answers go beyond it."""

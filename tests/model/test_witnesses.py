@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -197,15 +198,14 @@ def test_constants_that_multiply_belong_to_the_exact_reading(name: str) -> None:
     assert support(model, "closing").failed("closing") is None
 
 
+def a_pair() -> TokenPair:
+    return TokenPair(TOKENS, torch.cat([TOKENS[:20].roll(3), TOKENS[20:]]), (len(TOKENS) - 3, len(TOKENS)), "a")
+
+
 @pytest.mark.parametrize("name", ["mpt", "gpt_bigcode", "xglm"])
 def test_models_whose_variants_cannot_join_run_one_at_a_time(name: str) -> None:
     model = witnesses.bridged(name)
-    pair = TokenPair(
-        clean=TOKENS,
-        corrupt=torch.cat([TOKENS[:20].roll(3), TOKENS[20:]]),
-        answer=(len(TOKENS) - 3, len(TOKENS)),
-        id="a",
-    )
+    pair = a_pair()
     assert not joins(model)
     many, one = (lh.patch_heads(model, [trial_of(pair)], heads_per_pass=n, progress=False).values for n in (None, 1))
     torch.testing.assert_close(many, one)
@@ -217,6 +217,24 @@ def test_models_whose_variants_cannot_join_run_one_at_a_time(name: str) -> None:
             with lh.ablate(model, head, kind="uniform"):
                 ablated = model(TRIAL.tokens[None])[0, -1].float()
             torch.testing.assert_close(torch.tensor(cut[head]), kl(intact, ablated).cpu().float(), atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_reads_weights_or_queries_runs_or_is_refused_in_a_sentence(name: str) -> None:
+    """Errors of other libraries end here: an MLP that does not run alone, a hook that never fires, a gradient that stops."""
+    model, pair = witnesses.bridged(name), trial_of(a_pair())
+    cards = lh.describe(model, text=["a b c d e f g h i j k l m n o p q r s t u v w x y z " * 3] * 2, progress=False)
+    assert len(cards.frame) == model.cfg.n_layers * model.cfg.n_heads
+    maps = lh.token_maps({"shift": [(at, at + 1) for at in range(10, 30)]})
+    assert lh.score_heads(model, maps, "token_map", progress=False)["token_map"].values.isfinite().all()
+    refused = pytest.raises(ValueError, match="patch_heads") if name in NO_QUERIES else nullcontext()
+    with refused:
+        assert lh.ranking.attribute_queries(model, [pair], progress=False).values.isfinite().all()
+
+
+NO_QUERIES = {"afmoe", "gpt_neo", "gpt_oss", "gptj", "laguna", "llama4", "mpt", "opt", "xglm"}
+"""Whose attention is not made again from its queries and keys."""
 
 
 @pytest.mark.parametrize("name", ["opt", "xglm"])

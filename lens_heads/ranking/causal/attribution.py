@@ -141,10 +141,13 @@ def z_names(model: Model) -> list[str]:
 
 
 def gradient_at(run: GradientCache, name: str) -> Tensor:
-    """The gradient at a hook. ValueError if a hook of the user's blocks it."""
+    """The gradient at a hook. ValueError if nothing that follows depends on it."""
     gradient = run.gradients[name]
     if gradient is None:
-        raise ValueError(f"no gradient reaches {name}: a hook on the model blocks it. Remove that hook.")
+        raise ValueError(
+            f"no gradient reaches {name}: a hook of your own blocks it (remove it), or this architecture's attention does not go "
+            "through that point (use patch_heads)"
+        )
     return gradient
 
 

@@ -20,6 +20,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_lowest_layer, every_head
 from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled
 from lens_heads.interventions.spans import parts_of
@@ -92,6 +93,7 @@ def knockout_heads(
     judge: KnockoutMeasure = kl if isinstance(measure, str) else measure
     shape, encoded, identity = head_geometry(model), encode_prompts(model, trials), identified(model, "scores")
     ablation.check_spans(encoded, what="prompts")
+    check_reference(ablation.reference, made_on(encoded), "prompts", "compute it on others")
     named = "kl" if isinstance(measure, str) else labelled(_name(measure), measure, run.out is not None)
     settings = {**identity.settings, **ablation.settings, "measure": named, "prompts": _digest(encoded, ablation)}
 
@@ -146,6 +148,7 @@ def sahara(
         raise ValueError("one prompt: the direction of its state among prompts is not defined: pass several")
     ablation, run = ablation_run(model, kind, options)
     ablation.check_spans(encoded, what="prompts")
+    check_reference(ablation.reference, made_on(encoded), "prompts", "compute it on others")
     identity = identified(model, "scores")
     settings = {**identity.settings, **ablation.settings, "measure": "angle", "prompts": _digest(encoded, ablation)}
     filled = [prefilled(model, [one]) for one in encoded]  # type: ignore[list-item]  # only its tokens are read

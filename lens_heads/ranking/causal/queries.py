@@ -18,7 +18,7 @@ from lens_heads.answering.pair_runs import PairScore
 from lens_heads.answering.patch_metrics import Measure
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
-from lens_heads.model.support import require
+from lens_heads.model.support import architecture, require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.attribution import PairMeasure, gradient_at, gradient_run
 from lens_heads.ranking.causal.sweep import sweep
@@ -65,20 +65,29 @@ def attribute_queries(
     def score(pair: TokenPair) -> PairScore:
         end, judge = pair.answer[1] - 1, PairMeasure(pair, metric)
         clean = gradient_run(model, pair.clean[:end], judge.note, gradient=False, names=hooks)
+        hidden = next((name for name in hooks if name not in clean.activations), None)
+        if hidden is not None:
+            raise unsuited(model, f"{hidden} shows nothing")
         corrupt = gradient_run(model, pair.corrupt[:end], judge, gradient=True, names=hooks)
         rows = []
         for layer in range(shape.n_layers):
             pattern = corrupt.activations[PATTERN.format(layer)][0].float()
             own, other = (_pattern(model, layer, each, corrupt, names) for each in (corrupt, clean))
             if not torch.allclose(own, pattern, atol=1e-3):
-                raise ValueError(
-                    f"{shape.name}: the pattern of layer {layer} is not the softmax of its queries and keys"
-                )
+                raise unsuited(model, f"the pattern of layer {layer} is not the softmax of its queries and keys")
             gradient = gradient_at(corrupt, PATTERN.format(layer))[0].float()
             rows.append(((other - pattern) * gradient).sum((1, 2)).cpu())
         return torch.stack(rows), {"clean": judge.clean_value, "corrupt": float(corrupt.metric)}
 
     return sweep(model, "atp_query", trials, score, metric, "all", corruption, run)
+
+
+def unsuited(model: Model, why: str) -> ValueError:
+    """What to say of a model whose attention cannot be made again from its queries and keys."""
+    named = f"{head_geometry(model).name} ({architecture(model)})"
+    return ValueError(
+        f"{named}: atp_query needs rotated queries and keys, and {why}: use attribution_patch, or patch_heads"
+    )
 
 
 def _pattern(

@@ -15,6 +15,7 @@ from torch import Tensor
 from lens_heads.heads.named import Rankings
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import best_of_each_layer
+from lens_heads.interventions.ablate import warn_of_leaks
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import identified
 from lens_heads.model.rope import batched
@@ -78,6 +79,7 @@ def score_trials(
     a method whose name no file can have.
     """
     identity = identified(model, "scores")
+    warn_of_leaks(made_on(trials))
     about = {**identity.settings, "n_trials": len(trials), **settings}
     methods = sorted(_method_identity(scorer, options.out is not None) for scorer in scorers)
     folder = folder_for(model, options.out, {**about, "methods": methods})

@@ -55,7 +55,10 @@ def _score(model: Model, one: EncodedMap, scorers: Sequence[Scorer]) -> dict[str
         W_V, W_O = value_weights(model, layer), output_weights(model, layer)
         norm = attention_norm(model, layer)
         here = read if norm is None else frozen_norm(model, norm).unscaled(read)
-        sources, raw_sources = (known[one.sources.to(known.device)].to(W_V.device) for known in (here, raw))
+        sources, raw_sources = (
+            None if known is None else known[one.sources.to(known.device)].to(W_V.device) for known in (here, raw)
+        )
+        assert sources is not None
         readable, targets = readouts.to(W_V.device), one.targets.to(W_V.device)
         view = WeightsView(layer, W_V, W_O, sources, raw_sources, readable, targets, one.lowest)
         for scorer in scorers:
@@ -75,10 +78,16 @@ def effective_embedding(model: Model, tokens: Int[Tensor, " token"]) -> Float[Te
 
 
 @torch.no_grad()
-def raw_embedding(model: Model, tokens: Int[Tensor, " token"]) -> Float[Tensor, "token d_model"]:
-    """What the first MLP makes of each token's embedding (with the scale that Gemma gives it), without norms."""
-    with evaluating(model):
-        out = model.blocks[0].mlp(model.embed(tokens[None]))
+def raw_embedding(model: Model, tokens: Int[Tensor, " token"]) -> Float[Tensor, "token d_model"] | None:
+    """What the first MLP makes of each token's embedding (with the scale that Gemma gives it), without norms.
+
+    None where the MLP does not run alone: it takes the residual stream too (BLOOM, MPT), or is spread over its block (OPT, XGLM).
+    """
+    try:
+        with evaluating(model):
+            out = model.blocks[0].mlp(model.embed(tokens[None]))
+    except (TypeError, RuntimeError):
+        return None
     return (out[0] if isinstance(out, tuple) else out)[0].float()
 
 

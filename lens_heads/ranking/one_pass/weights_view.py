@@ -24,7 +24,7 @@ class WeightsView:
     W_V: Float[Tensor, "head d_model d_head"]
     W_O: Float[Tensor, "head d_head d_model"]
     sources: Float[Tensor, "pair d_model"]
-    raw_sources: Float[Tensor, "pair d_model"]
+    raw_sources: Float[Tensor, "pair d_model"] | None
     readouts: Float[Tensor, "d_model token"]
     targets: Int[Tensor, " pair"]
     lowest: bool = False
@@ -37,6 +37,8 @@ class WeightsView:
     @cached_property
     def raw_logits(self) -> Float[Tensor, "head pair token"]:
         """The same of the raw sources."""
+        if self.raw_sources is None:
+            raise ValueError("the first MLP of this model does not run alone on an embedding: use token_map instead")
         return self._through_heads(self.raw_sources)
 
     def _through_heads(self, sources: Float[Tensor, "pair d_model"]) -> Float[Tensor, "head pair token"]:

@@ -142,7 +142,7 @@ def test_bad_input_is_refused_and_leaves_no_hook() -> None:
     model = tiny("llama-gqa")
     with pytest.raises(ValueError, match="ig_steps=0: must be a positive integer"):
         lh.attribution_patch(model, [trial_of(random_pair())], ig_steps=0, progress=False, positions="all")
-    with pytest.raises(ValueError, match=r"pair random-1: the metric has no gradient\. Do not detach"):
+    with pytest.raises(ValueError, match=r"pair random-1: the metric has no gradient\. Compute it"):
         lh.attribution_patch(
             model,
             [trial_of(random_pair())],

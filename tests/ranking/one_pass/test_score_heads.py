@@ -444,7 +444,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_outcome_is_counted_and_listed(gqa: Any, scripted: None) -> None:
-    with pytest.warns(UserWarning, match="1 of 4 failed; the first: RuntimeError: out of memory"):
+    with pytest.warns(UserWarning, match="1 of 4 failed; the first, broken: RuntimeError: out of memory"):
         scores = score(gqa, ASKED)
     for found in scores.values():
         assert found.meta["outcomes"] == {"passed": 1, "gate_failed": 1, "no_answer_step": 1, "error": 1}
