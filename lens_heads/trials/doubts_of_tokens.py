@@ -13,6 +13,7 @@ from lens_heads.trials.tokenizing import chat_frame, piece, prompt_start
 
 UNSPACED = 0x2E80
 """From here on, letters are of scripts that put no space between words."""
+_WORD = re.compile(r"\w+")
 _STOPS = tuple(".,:;?!")
 
 
@@ -59,7 +60,8 @@ def of_tokens(trial: EncodedTrial, tokenizer: Any) -> Iterator[tuple[str, str]]:
     for text, tokens in parts:
         read = tokenizer.decode(tokens.tolist())
         one, other = ("".join(plain(each).split()) for each in (text, read))
-        if not (one.startswith(other) or other.startswith(one)):
+        within = {*_WORD.findall(plain(text))} <= {*_WORD.findall(plain(read))}  # An answer in a sentence.
+        if not (one.startswith(other) or other.startswith(one) or (within and _WORD.search(text))):
             yield (
                 "answer tokens",
                 f"the answer is {text!r}, but its tokens read {read!r}: answers are judged by the text and scored by the tokens, "
