@@ -73,10 +73,11 @@ def find(text: str, gold: str, start: int = 0, articles: bool = False) -> tuple[
     """Where a text, from character `start` on, first holds the answer as whole words; None if it does not.
 
     Compared are letters in composed form without case, digits of any script, signs and decimals ("5" is not in "-5", "C" not
-    in "C++"); not punctuation ("U.S." is "US", "e-mail" is "email"), `articles`, and separators of thousands. A word ends at
-    whatever is no letter, mark or digit of its script. In scripts without spaces between words (Chinese, Japanese, Thai, ..)
-    it may end anywhere, so that "京都" is in "東京都"; Korean words may have endings; Arabic and Hebrew words of three
-    letters or more may have "and", "in" or "the" before them. Other inflection is not known: "Киев" is not in "Киеве".
+    in "C++", but "5" is in "$5" and "5%", and "30" in "12:30"); not punctuation ("U.S." is "US", "e-mail" is "email"),
+    `articles`, and separators of thousands. A word ends at whatever is no letter, mark or digit of its script. In scripts
+    without spaces between words (Chinese, Japanese, Thai, ..) it may end anywhere, so that "京都" is in "東京都"; Korean words
+    may have endings; Arabic and Hebrew words of three letters or more may have "and", "in" or "the" before them. Other
+    inflection is not known: "Киев" is not in "Киеве".
 
     Returns the half-open range of characters of `text`. An answer of punctuation alone is nowhere; one of articles alone (the
     choice "A") must be written as it is, or every "a" would count.

@@ -66,6 +66,9 @@ HOLDS = [  # answer, text
     ("new york", "New a York"),
     ("\N{GREEN APPLE}", "a\N{GREEN APPLE}!"),
     ("H2O", "H₂O"),
+    ("5", "$5"),
+    ("5", "5%"),
+    ("30", "12:30"),
     ("A", "The answer is A."),  # An article, and the answer.
 ]
 HOLDS_NOT = [
