@@ -15,6 +15,7 @@ from . import stats as stats
 from . import studies as studies
 from . import tasks as tasks
 from . import trials as trials
+from .answering.ability import ability as ability
 from .answering.evaluation import Evaluation as Evaluation
 from .answering.evaluation import evaluate as evaluate
 from .compare.correspondence import match_heads as match_heads

@@ -3,10 +3,11 @@
 Knows no ranking: it never chooses heads.
 """
 
+from lens_heads.answering.ability import Ability, ability
 from lens_heads.answering.answerable import Answerable, answerable
 from lens_heads.answering.evaluation import Evaluation, evaluate
 
 __all__ = [
-    "Answerable", "Evaluation", "answerable", "evaluate",
+    "Ability", "Answerable", "Evaluation", "ability", "answerable", "evaluate",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -13,11 +13,12 @@ from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model
 from lens_heads.trials.encoded import EncodedTrial
 
-CHOICE_METRICS = ("choice", "choice_norm", "choice_logprob")
+CHOICE_METRICS = ("choice", "choice_norm", "choice_logprob", "choice_margin")
 """`choice`: 1 if the gold choice has the highest log-likelihood, summed over its tokens (`acc` of lm-evaluation-harness).
 `choice_norm`: the same per character of the choice (its `acc_norm`). `choice_logprob`: log of the gold choice's share among
 the choices, in nats: 0 at best, -log(choices) if the model cannot distinguish them. It changes before `choice` does, so it
-needs far fewer trials."""
+needs far fewer trials. `choice_margin`: log p(gold choice) - log p(the likeliest other one), in nats: above 0 where `choice`
+is 1, and without the bound that `choice_logprob` has."""
 
 MOST_BYTES = 2**31
 """The most memory for choices that run in one batch: their copies of the prompts' cache and their logits."""
@@ -78,6 +79,7 @@ def _metrics(trial: EncodedTrial, forced: Forced) -> dict[str, float]:
         "choice": float(_first(total) == gold),
         "choice_norm": float(_first(total / length) == gold),
         "choice_logprob": float(total.log_softmax(0)[gold]),
+        "choice_margin": float(total[gold] - torch.cat([total[:gold], total[gold + 1 :]]).max()),
     }
 
 

@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORCED_METRICS = ("logprob", "greedy_match", *CHOICE_METRICS)
-"""Metrics measured by teacher forcing, without decoding; the last three only on trials with choices."""
+"""Metrics measured by teacher forcing, without decoding; the last four only on trials with choices."""
 METRICS = (*TEXT_METRICS, *FORCED_METRICS)
 
 
 def range_of(metric: str) -> tuple[float, float]:
-    """The smallest and the largest value of a metric: log-probabilities end at 0, all others lie between 0 and 1."""
+    """The smallest and the largest value of a metric: log-probabilities end at 0, margins nowhere, all others lie in 0 to 1."""
+    if metric.endswith("margin"):
+        return -math.inf, math.inf
     return (-math.inf, 0.0) if metric.endswith("logprob") else (0.0, 1.0)
 
 

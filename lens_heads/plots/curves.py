@@ -67,7 +67,7 @@ def ablation_curves(
     figure = figure_of(heading, height or max(480, 140 + 27 * len(groups)), traces)
     span = [math.log10(start) - 0.05, math.log10(end)]
     figure.update_xaxes(title="heads ablated (k)", type="log", range=span, tickvals=[start, *ks], ticktext=["0", *ks])
-    limits = None if metric.endswith("logprob") else [-0.03, 1.03]
+    limits = None if metric.endswith(("logprob", "margin")) else [-0.03, 1.03]
     figure.update_yaxes(title=METRIC_LABELS.get(metric, escape(metric)), range=limits)
     return figure.update_layout(legend={"tracegroupgap": 4, "font": {"size": 12}}, hovermode="closest")
 

@@ -52,6 +52,7 @@ METRIC_LABELS = {"rougeL": "ROUGE-L", "rouge1_recall": "ROUGE-1 recall", "token_
     "choice": "share of trials whose gold choice is the most likely",
     "choice_norm": "share of trials whose gold choice is the most likely per character",
     "choice_logprob": "log-probability of the gold choice among the choices (nats)",
+    "choice_margin": "log-probability of the gold choice less that of the next (nats)",
 }
 SEQUENTIAL = [[0.0, "#F7F9FC"], [0.25, "#BDD3EA"], [0.5, "#6BA3D0"], [0.75, "#2A6DAF"], [1.0, "#08306B"]]
 _NEGATIVE = [[0.0, "#7F2704"], [0.125, "#C4500B"], [0.25, "#F19A55"], [0.375, "#FAD7B4"]]

@@ -55,6 +55,7 @@ def by_hand(model: Any, trial: EncodedTrial) -> dict[str, float]:
         "choice": float(totals[gold] == max(totals)),
         "choice_norm": float(per_character[gold] == max(per_character)),
         "choice_logprob": totals[gold] - math.log(sum(math.exp(total) for total in totals)),
+        "choice_margin": totals[gold] - max(total for at, total in enumerate(totals) if at != gold),
     }
 
 
