@@ -134,7 +134,7 @@ def ability(
             f"trial {bare.id} has no choices to choose from: give choices=, or take packaged(distractors=1)"
         )
     chance = sum(1 / len(one.choices) for one in listed) / len(listed)
-    askable = [one for one in listed if isinstance(one, Trial) and any(each.question for each in one.distractors)]
+    askable = [one for one in listed if _asks_twice(one)]
     if askable and len(askable) < len(listed):
         odd = next(one for one in listed if one not in askable)
         raise ValueError(f"trial {odd.id} has no distractor with a question, and others have: pass trials of one kind")
@@ -147,6 +147,13 @@ def ability(
     if [f"{id}-exchanged" for id in first.trial_ids] != list(second.trial_ids):  # One of them failed, with a warning.
         first, second = _common(first, second)
     return Ability(first, second, chance)
+
+
+def _asks_twice(trial: AnyTrial) -> bool:
+    """Whether its passage has another question to ask."""
+    if isinstance(trial, Trial):
+        return any(one.question for one in trial.distractors)
+    return bool(trial.distractors) and trial.corrupt is not None and trial.wrong is not None
 
 
 def _common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evaluation]:

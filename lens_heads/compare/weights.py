@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from lens_heads.ranking.one_pass.weighing import value_weights
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed, typed_methods
+from lens_heads.runs.warned import users_line
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -129,7 +131,7 @@ def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
             f"weights of {one.dtype} and {two.dtype}, whose rounding would count as change: load both in one dtype"
         )
     if one.weights == two.weights:
-        raise ValueError(f"{one} and {two} have the same weights: pass two checkpoints")
+        warnings.warn(f"{one} and {two} have the same weights, so that no head changed", stacklevel=users_line())
     found: dict[str, HeadScores] = {}
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         kv = name in ("W_K", "W_V")

@@ -107,8 +107,9 @@ def require(model: Model, what: str, *needs: Need) -> HeadGeometry:
     Everything needs that no token sees the future, and that a forward over a cache is a forward.
     """
     require_weights(model)
+    shape = head_geometry(model)
     check_beginning(model)
-    shape, known = head_geometry(model), support(model, *needs)
+    known = support(model, *needs)
     for need in ("causal", "cached", *needs):
         check = known.failed(need)
         if check is not None:

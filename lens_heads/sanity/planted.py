@@ -1,7 +1,8 @@
 """A positive control: a small transformer whose heads are known by construction, and how well a ranking finds them.
 
 Every prompt hides `(b=B)`: a clue, a sign, and the answer, the clue's capital, before a few letters that tell needles of other
-seeds apart. It ends in `?`, the only token with a query. The residual stream holds which token stands here, which token comes
+seeds apart. It ends in `?`, which asks for any answer, or, where a second needle stands in the prompt, in a digit, which asks for
+one of them; no other token has a query. The residual stream holds which token stands here, which token comes
 next (all that the unembedding reads), and notes that heads leave for others. MLPs are zero, and queries and keys use a rotation
 that hardly turns, so attention depends on tokens alone.
 """
@@ -23,13 +24,14 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed, typed_methods
-from lens_heads.sanity.planted_weights import ANSWERS, CLUES, FILLER, byte_tokenizer, write_weights
+from lens_heads.sanity.planted_weights import ANSWERS, CLUES, FILLER, QUESTIONS, byte_tokenizer, write_weights
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.tokenizing import vocabulary
 
-Role = Literal["copier", "writer", "suppressor", "decoy", "main", "backup", "feeder", "reader", "noise"]
+Role = Literal["copier", "selector", "writer", "suppressor", "decoy", "main", "backup", "feeder", "reader", "noise"]
 EFFECTS: dict[str, str] = {
     "copier": "direct",
+    "selector": "direct",
     "writer": "direct",
     "suppressor": "direct",
     "main": "redundant",
@@ -60,7 +62,8 @@ def _tag(seed: int, i: int) -> str:
 class Planted:
     """A model with its ground truth.
 
-    `roles`: every head's part. "copier" looks at the answer and writes it; "writer" looks at the clue and writes the answer,
+    `roles`: every head's part. "copier" looks at every answer of the prompt and writes it, whatever was asked; "selector" looks
+    only at the one that was asked for, and writes it; "writer" looks at the clue and writes the answer,
     which copy scores miss; "suppressor" writes minus half of it; "decoy" looks at the answer and writes nothing; "backup" writes
     only where its "main" head is gone; "reader" looks at the answer only where its "feeder" has left a note; "noise" attends
     evenly and writes a little at random. `ids`: the token of each letter and sign of its prompts.
@@ -97,11 +100,23 @@ class Planted:
         """The heads whose ablation alone changes the answer: those that write it or feed one that does, without stand-ins."""
         return [head for head, role in self.roles.items() if EFFECTS[role] in ("direct", "indirect")]
 
-    def trials(self, n: int = 16, length: int = 40, seed: int = 0, corrupt: bool = False) -> list[EncodedTrial]:
+    def trials(
+        self,
+        n: int = 16,
+        length: int = 40,
+        seed: int = 0,
+        corrupt: bool = False,
+        distractors: int = 0,
+    ) -> list[EncodedTrial]:
         """Trials of `length` tokens with their needle in random places; `corrupt`: filler in place of the needle.
 
+        `distractors=1`: a second needle with another answer, and a question that asks for one of the two, the trial's `choices`;
+        the trial's `corrupt` asks for the other.
         No needle stands in two trials, nor in trials of two seeds, so that one seed may choose heads and another judge them.
         """
+        if distractors:
+            checks.whole_number("distractors", distractors, 1, 1)
+            return self._choosing(n, length, seed, corrupt)
         checks.count("n", n)
         checks.whole_number("length", length, 8 + TAG, self.model.cfg.n_ctx - 1)
         generator, filler = (
@@ -121,6 +136,47 @@ class Planted:
             gold = torch.tensor([self.ids[answer]])
             name = f"planted-{seed}-{i}"
             made.append(EncodedTrial(tokens, span, answer, gold, name, vocabulary=vocabulary(self.model.tokenizer)))
+        return made
+
+    def _choosing(self, n: int, length: int, seed: int, corrupt: bool) -> list[EncodedTrial]:
+        """Trials with two needles."""
+        checks.count("n", n)
+        checks.whole_number("length", length, 2 * (8 + TAG), self.model.cfg.n_ctx - 1)
+        generator = torch.Generator().manual_seed(checks.seed(seed))
+        filler, size, made = torch.tensor([self.ids[c] for c in FILLER]), 5 + TAG, []
+        for i in range(n):
+            first = i % len(CLUES)
+            both = [first, (first + 1 + i // len(CLUES) % (len(CLUES) - 1)) % len(CLUES)]
+            tokens = filler[torch.randint(len(filler), (length,), generator=generator)]
+            half = (length - 2) // 2
+            starts = [1 + side * half + int(torch.randint(half - size, (1,), generator=generator)) for side in (0, 1)]
+            starts = starts if torch.rand(1, generator=generator) < 0.5 else starts[::-1]
+            tokens[0] = self.model.tokenizer.bos_token_id
+            for at, start, number in zip(both, starts, (i, i + n), strict=True):
+                if not corrupt:
+                    needle = f"({CLUES[at]}={ANSWERS[at]}){_tag(seed, number)}"
+                    tokens[start : start + size] = torch.tensor([self.ids[c] for c in needle])
+            (right, wrong), (mine, other) = both, starts
+            tokens[-1] = self.ids[QUESTIONS[right]]
+            asked_other = tokens.clone()
+            asked_other[-1] = self.ids[QUESTIONS[wrong]]
+            gold, rival = (torch.tensor([self.ids[ANSWERS[at]]]) for at in (right, wrong))
+            choices = sorted([(ANSWERS[right], gold), (ANSWERS[wrong], rival)], key=lambda one: one[0])
+            made.append(
+                EncodedTrial(
+                    tokens,
+                    (mine, mine + size),
+                    ANSWERS[right],
+                    gold,
+                    f"planted-{seed}-{i}",
+                    choices=tuple(answer for answer, _ in choices),
+                    choice_tokens=tuple(ids for _, ids in choices),
+                    corrupt=asked_other,
+                    wrong=rival,
+                    distractors=((other, other + size),),
+                    vocabulary=vocabulary(self.model.tokenizer),
+                )
+            )
         return made
 
     def quality(self, scores: HeadScores, truth: AnyHeads | None = None) -> dict[str, float]:
@@ -156,6 +212,7 @@ def planted_model(
     heads: int = 4,
     kv_heads: int | None = None,
     copiers: int = 1,
+    selectors: int = 0,
     writers: int = 1,
     suppressors: int = 1,
     decoys: int = 1,
@@ -169,7 +226,7 @@ def planted_model(
 
     Args:
         layers, heads, kv_heads: its size; fewer kv heads than heads for grouped queries. A kv group holds one planted head.
-        copiers, writers, suppressors, decoys: how many of each.
+        copiers, selectors, writers, suppressors, decoys: how many of each.
         backups: pairs of a main head and, in a later layer, its backup.
         chains: pairs of a feeder and, in a later layer, its reader.
         post_norm: OLMo 2's blocks, which normalise what attention writes, and queries and keys; else Llama's. Heads of one layer
@@ -191,7 +248,8 @@ def planted_model(
         checks.whole_number("window", window, remedy=", or None")
     if heads % kv_heads:
         raise ValueError(f"heads={heads} is no multiple of kv_heads={kv_heads}")
-    wanted: dict[Role, int] = {"copier": copiers, "writer": writers, "suppressor": suppressors, "decoy": decoys}
+    wanted: dict[Role, int] = {"copier": copiers, "selector": selectors, "writer": writers}
+    wanted |= {"suppressor": suppressors, "decoy": decoys}
     for name, value in {**wanted, "backup": backups, "chain": chains}.items():
         checks.whole_number(f"{name}s", value, 0)
     generator = torch.Generator().manual_seed(checks.seed(seed))

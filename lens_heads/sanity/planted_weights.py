@@ -11,8 +11,17 @@ from torch import Tensor
 
 from lens_heads.heads.head import Head
 
-CLUES, ANSWERS, FILLER = "abcdefgh", "ABCDEFGH", "ijklmnopqrstuvwxyz"
-STRENGTH = {"copier": 1.0, "writer": 0.8, "suppressor": -0.5, "main": 1.0, "backup": 1.0, "reader": 1.0}
+CLUES, ANSWERS, QUESTIONS, FILLER = "abcdefgh", "ABCDEFGH", "12345678", "ijklmnopqrstuvwxyz"
+"""A question asks for the answer at its place; `?` asks for any."""
+STRENGTH = {
+    "copier": 1.0,
+    "selector": 1.0,
+    "writer": 0.8,
+    "suppressor": -0.5,
+    "main": 1.0,
+    "backup": 1.0,
+    "reader": 1.0,
+}
 """What a head writes of the answer, as a multiple of one unit."""
 VOCAB, D_HEAD, SIZE, LOGIT = 256, 32, 3.0, 8.0
 """`SIZE`: length of an embedding, well above what heads write. `LOGIT`: the answer's logit with all heads, about."""
@@ -46,7 +55,7 @@ def write_weights(
     seed: int,
 ) -> tuple[Any, dict[str, int]]:
     """The Hugging Face model, and the token id of every character in use."""
-    ids = {c: tokenizer(c, add_special_tokens=False).input_ids[0] for c in f"{CLUES}{ANSWERS}{FILLER}(=)?\n"}
+    ids = {c: tokenizer(c, add_special_tokens=False).input_ids[0] for c in f"{CLUES}{ANSWERS}{QUESTIONS}{FILLER}(=)?\n"}
     width = 2 * VOCAB + len(pairs)
     width += -width % (2 * size[1])
     model = _blank(size, width, post_norm, window)
@@ -81,13 +90,13 @@ class _Part:
     def __init__(self, attention: Any, index: int, group: int) -> None:
         self.attention = attention
         self.q, self.kv = index * D_HEAD, index // group * D_HEAD
-        self.slow = D_HEAD // 2 - 1  # RoPE turns this entry by next to nothing.
+        self.slow = D_HEAD // 2 - 1  # RoPE turns this entry, and the seven below it, by next to nothing.
 
-    def query(self, dimension: int, value: float) -> None:
-        self.attention.q_proj.weight[self.q + self.slow, dimension] = value
+    def query(self, dimension: int, value: float, below: int = 0) -> None:
+        self.attention.q_proj.weight[self.q + self.slow - below, dimension] = value
 
-    def key(self, token: int, value: float = 1.0) -> None:
-        self.attention.k_proj.weight[self.kv + self.slow, token] = value
+    def key(self, token: int, value: float = 1.0, below: int = 0) -> None:
+        self.attention.k_proj.weight[self.kv + self.slow - below, token] = value
 
     def value(self, at: int, token: int, value: float) -> None:
         self.attention.v_proj.weight[self.kv + at, token] = value
@@ -111,7 +120,8 @@ def _plant(
 ) -> None:
     """Queries at `?` (turned round by a note), keys and values at the answer (or the clue), and what is written of them."""
     part.attention.v_proj.weight[part.kv : part.kv + D_HEAD] = 0  # Noise of another head of the group.
-    part.query(ids["?"], -1.0 if role == "reader" else 1.0)
+    for asked in "?" + QUESTIONS if role != "selector" else "":
+        part.query(ids[asked], -1.0 if role == "reader" else 1.0)
     if role in ("reader", "backup"):
         assert note is not None
         part.query(note, noted if role == "reader" else -noted)
@@ -120,9 +130,13 @@ def _plant(
         not clue_read and entry != SIZE
     ):  # An answer's embedding has a second entry, what follows it, which a norm counts in.
         length *= SIZE / (SIZE**2 + 1) ** 0.5
-    for at, (clue, answer) in enumerate(zip(CLUES, ANSWERS, strict=True)):
+    for at, (clue, answer, question) in enumerate(zip(CLUES, ANSWERS, QUESTIONS, strict=True)):
         seen = ids[clue] if clue_read else ids[answer]
-        part.key(seen)
+        if role == "selector":  # An entry for each question, which meets its own answer alone.
+            part.query(ids[question], 1.0, below=at)
+            part.key(seen, below=at)
+        else:
+            part.key(seen)
         part.value(at, seen, 1 / length)
         if role in STRENGTH:
             part.write(at, VOCAB + ids[answer], unit * STRENGTH[role])

@@ -6,22 +6,25 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lens_heads.runs.typed import typed
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.encoding import trial_list
 from lens_heads.trials.exchanges import with_needles
 from lens_heads.trials.trial import AnyTrial, Distractor, Trial
 
 
 @typed
-def exchange_questions(trials: Iterable[AnyTrial] | AnyTrial) -> list[Trial]:
+def exchange_questions(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
     """The same passages with the question of each trial's first distractor, so that its answer is the right one.
 
     Needle and distractor change places, and nothing else: the counterfactual of a question that decides. What a head writes
     because of the question changes with it; what it writes because a name stands in the passage does not.
 
+    A trial in tokens brings the other question as `corrupt`, its answer as `wrong` and one of two `choices`.
+
     Returns:
         Trials in the order given, with ids such as "S03-exchanged"; exchanged twice, they are as they were, but for their ids.
 
-    Raises ValueError for trials in tokens, and for trials without a distractor that has a question and an answer; TypeError for
-    anything but trials.
+    Raises ValueError for trials without a distractor that has a question and an answer; TypeError for anything but trials.
 
     Example:
         >>> trial = lh.tasks.packaged("select", n=1, distractors=1)[0]
@@ -29,10 +32,11 @@ def exchange_questions(trials: Iterable[AnyTrial] | AnyTrial) -> list[Trial]:
         >>> (trial.answer, trial.distractors[0].answer) == (other.distractors[0].answer, other.answer)
         True
     """
-    return [_exchanged(trial) for trial in with_needles(trials)]
+    return [_in_tokens(one) if isinstance(one, EncodedTrial) else _in_text(one) for one in trial_list(trials)]
 
 
-def _exchanged(trial: Trial) -> Trial:
+def _in_text(trial: Trial) -> Trial:
+    (trial,) = with_needles(trial)
     other = next((one for one in trial.distractors if one.question and one.answer), None)
     if other is None:
         raise ValueError(
@@ -51,4 +55,29 @@ def _exchanged(trial: Trial) -> Trial:
         depth=other.depth,
         distractors=tuple(mine if one is other else one for one in trial.distractors),
         corrupt=(trial.question,) if trial.corrupt else (),
+    )
+
+
+def _in_tokens(trial: EncodedTrial) -> EncodedTrial:
+    unknown = trial.needle is None or trial.corrupt is None or trial.wrong is None
+    if unknown or len(trial.choices) != 2 or len(trial.distractors) != 1:
+        raise ValueError(
+            f"trial {trial.id} is in tokens and lacks its other question: it takes a needle, one distractor, corrupt=, "
+            "wrong= and two choices"
+        )
+    other = trial.choices[1 - trial.choices.index(trial.answer)]
+    assert trial.needle is not None
+    assert trial.corrupt is not None
+    return replace(
+        trial,
+        id=f"{trial.id}-exchanged",
+        tokens=trial.corrupt,
+        corrupt=trial.tokens,
+        answer=other,
+        answer_tokens=trial.choice_tokens[trial.choices.index(other)],
+        wrong=trial.answer_tokens,
+        aliases=(),
+        needle=trial.distractors[0],
+        distractors=(trial.needle,),
+        question=trial.question if len(trial.corrupt) == len(trial.tokens) else None,
     )

@@ -62,7 +62,7 @@ def test_a_full_disk_is_named_and_what_is_finished_is_kept(small_disk: Path) -> 
     says = f"{small_disk / 'run' / 'trials'}"
     refused(lambda: run(folder, large), says)
     with pytest.raises(
-        OSError, match=r"cannot be written \(No space left on device\): free some space; what is finished"
+        OSError, match=r"cannot be written \(No space left on device\): free some space. A run folder keeps"
     ):
         run(folder, large)
     assert len(list(folder.shards.glob("*.safetensors"))) == 2
