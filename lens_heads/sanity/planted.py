@@ -114,8 +114,7 @@ class Planted:
         the trial's `corrupt` asks for the other.
         No needle stands in two trials, nor in trials of two seeds, so that one seed may choose heads and another judge them.
         """
-        if distractors:
-            checks.whole_number("distractors", distractors, 1, 1)
+        if checks.whole_number("distractors", distractors, 0, 1):
             return self._choosing(n, length, seed, corrupt)
         checks.count("n", n)
         checks.whole_number("length", length, 8 + TAG, self.model.cfg.n_ctx - 1)

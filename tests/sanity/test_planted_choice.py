@@ -99,5 +99,5 @@ def test_a_model_that_answers_without_the_question_fails_the_gate() -> None:
 
 
 def test_there_is_one_distractor() -> None:
-    with pytest.raises(ValueError, match="distractors=2: must be an integer from 1 to 1"):
+    with pytest.raises(ValueError, match="distractors=2: must be an integer from 0 to 1"):
         planted().trials(2, distractors=2)
