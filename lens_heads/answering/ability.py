@@ -67,7 +67,8 @@ class Ability:
 
         rows: list[dict[str, Any]] = []
         parts = {"as asked": self.asked} | ({"exchanged": self.exchanged} if self.exchanged is not None else {})
-        whole = {"right choice, both questions": self.choice(), "margin in nats, both questions": self.margin()}
+        both = ", both questions" if self.exchanged is not None else ""
+        whole = {f"right choice{both}": self.choice(), f"margin in nats{both}": self.margin()}
         for measure, found in whole.items():
             rows.append({"measure": measure, **found._asdict(), "chance": self.chance if "right" in measure else 0.0})
         for name, part in parts.items():

@@ -2,7 +2,7 @@
 
 `data/packaged/choosing.json` holds, by split, relations (what people play, where a crop grows, which room is whose), each with
 things, wordings of needles and of questions, and what answers: people, places, numbers or things. Splits share no relation, no
-answer, no template and no prose. `benchmarks/associations.py` says how well a model knows what the questions rest on.
+answer, no template and no prose. `check` is a sentence that a thing completes, to ask what a model knows of it without a passage.
 """
 
 from __future__ import annotations

@@ -90,9 +90,13 @@ def without_needle(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
             continue
         if trial.needle is None:
             raise ValueError(f"trial {trial.id} has no needle: pass trials with one")
-        (start, end), question = trial.needle, trial.question
-        if question is not None and question[1] > start:  # One inside the needle goes with it.
-            question = (question[0] - (end - start), question[1] - (end - start)) if question[0] >= end else None
-        tokens = torch.cat([trial.tokens[:start], trial.tokens[end:]])
-        found.append(replace(trial, tokens=tokens, needle=None, question=question))
+        kept = torch.ones(len(trial.tokens), dtype=torch.bool)
+        for start, end in (trial.needle, *trial.distractors):
+            kept[start:end] = False
+        question = trial.question
+        if question is not None:  # One inside a needle goes with it.
+            start, end = (int(kept[:at].sum()) for at in question)
+            question = (start, end) if bool(kept[slice(*question)].all()) else None
+        bare = replace(trial, tokens=trial.tokens[kept], needle=None, question=question, distractors=(), corrupt=None)
+        found.append(bare)
     return found

@@ -101,3 +101,12 @@ def test_a_model_that_answers_without_the_question_fails_the_gate() -> None:
 def test_there_is_one_distractor() -> None:
     with pytest.raises(ValueError, match="distractors=2: must be an integer from 0 to 1"):
         planted().trials(2, distractors=2)
+
+
+def test_without_its_needles_a_prompt_in_tokens_holds_neither() -> None:
+    for one, bare in zip(trials(), lh.sanity.without_needle(trials()), strict=True):
+        assert isinstance(bare, lh.EncodedTrial)
+        assert (bare.needle, bare.distractors, bare.corrupt) == (None, (), None)
+        taken = sum(end - start for start, end in (one.needle or (0, 0), *one.distractors))
+        assert len(bare.tokens) == len(one.tokens) - taken
+        assert not {*bare.tokens.tolist()} & {planted().ids[answer] for answer in "ABCDEFGH("}
