@@ -273,16 +273,7 @@ def _remedy(value: Any, hint: Any) -> str:
         return f": read it with {readable[0]}.load"
     if hasattr(value, "ranking") and "Head" in kinds:
         return ": select the best with .top(k)"
-    listed = {
-        _named(each): each
-        for hint in _members(hint)
-        for each in typing.get_args(hint)
-        if typing.get_origin(hint) in LISTS
-    }
-    if callable(value) and "Scorer" in {
-        *kinds,
-        *(name for each in listed.values() for name in map(_named, _members(each))),
-    }:
+    if callable(value) and "Scorer" in _said(hint):
         return ': make a Scorer of it, lh.Scorer("a name of your own", function)'
     texts = isinstance(value, str | tuple | list) and "EncodedTrial" in kinds
     return ": make trials of texts with lh.prompt_trial, or with lh.pair of two" if texts else ""
