@@ -40,7 +40,13 @@ def join_dependent(encoded: Sequence[EncodedTrial]) -> None:
     prompts = [one.tokens.numpy().tobytes() for one in encoded]
     needles = [one.tokens[slice(*one.needle)].numpy().tobytes() if one.needle else None for one in encoded]
     shared = repeats(needles)
-    apart = [places for places in shared if len({encoded[at].group for at in places} - {""}) == len(places)]
+    labelled = [[label for at in places for label in _labels(encoded[at])] for places in shared]
+    # Of trials without a group, one is made below.
+    apart = [
+        places
+        for places, labels in zip(shared, labelled, strict=True)
+        if len({*labels}) == len(labels) and all(_labels(encoded[at]) for at in places)
+    ]
     for what, found in (("needle", shared), ("prompt", repeats(prompts))):
         for places in found:
             group = f"{what} {digest([encoded[places[0]].tokens.tolist(), encoded[places[0]].needle])}"
@@ -54,3 +60,8 @@ def join_dependent(encoded: Sequence[EncodedTrial]) -> None:
             "intervals take them for independent: give them one group, or none",
             stacklevel=users_line(),
         )
+
+
+def _labels(trial: EncodedTrial) -> tuple[str, ...]:
+    """The groups of a trial, which may be of two kinds."""
+    return ((trial.group,) if trial.group else ()) if isinstance(trial.group, str) else trial.group
