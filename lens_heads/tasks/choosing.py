@@ -71,20 +71,22 @@ def trials(
     templates = _cycle(_packaged(split)["templates"], rng)
     styles = _cycle(STYLES, rng)
     # All relations of a kind of answer walk through one cycle, so that answers are used equally often.
-    answers = {kind: _cycle(words, rng) for kind, words in _packaged(split)["answers"].items()}
-    seen: set[tuple[str, ...]] = set()
+    lists = {**_packaged(split)["answers"], "number": [str(number) for number in NUMBERS]}
+    lists |= {relation.kind: relation.words for relation in known if relation.words}
+    answers = {kind: _cycle(words, rng) for kind, words in lists.items()}
+    seen: set[Any] = set()
     found = []
     for number, (relation, depth) in enumerate(zip(chosen, depths, strict=True)):
-        items = _new_items(relation, questions, distractors + 1, seen, rng)
-        words = _answers(relation, answers, distractors + 1, rng)
+        source = answers[relation.kind if relation.words else relation.answers]
+        facts = _new_facts(relation, questions, distractors + 1, source, seen, rng)
         style = next(styles)
         found.append(
             _trial(
                 relation,
-                [*zip(items, words, strict=True)],
+                facts,
                 questions,
                 rng,
-                id=f"{split}-choose-{relation.kind}-{words[0].replace(' ', '_')}-{number}-{seed}-{questions}",
+                id=f"{split}-choose-{relation.kind}-{facts[0][1].replace(' ', '_')}-{number}-{seed}-{questions}",
                 depth=depth,
                 length=context_length,
                 template=next(templates),
@@ -154,34 +156,34 @@ def _cycle(words: Sequence[str], rng: random.Random) -> Iterator[str]:
         yield from rng.sample(list(words), len(words))
 
 
-def _new_items(
-    relation: Relation, questions: str, count: int, seen: set[tuple[str, ...]], rng: random.Random
-) -> list[tuple[str, ...]]:
-    """Items in an order that has not been asked for, as long as there is one. ValueError for more than there are."""
+def _new_facts(
+    relation: Relation, questions: str, count: int, answers: Iterator[str], seen: set[Any], rng: random.Random
+) -> list[tuple[tuple[str, ...], str]]:
+    """Things with answers, as long as there are any in an order not asked for and none stated before. ValueError for too many."""
     known = relation.of(questions)
     if count > len(known):
         raise ValueError(
             f"distractors={count - 1}: the relation {relation.kind!r} has {len(known)} things: use at most {len(known) - 1}"
         )
-    for _ in range(100):
+    for _ in range(TRIES):
         items = rng.sample(known, count)
-        if (key := (relation.kind, *(item[0] for item in items))) not in seen:
+        facts = [*zip(items, _apart(answers, count), strict=True)]
+        new = {(relation.kind, *(item[0] for item in items)), *((relation.kind, item[0], word) for item, word in facts)}
+        if not new & seen:
             break
-    seen.add(key)
-    return items
+    seen |= new
+    return facts
 
 
-def _answers(relation: Relation, answers: dict[str, Iterator[str]], count: int, rng: random.Random) -> list[str]:
-    """Answers that begin with different letters or digits, so that their first tokens differ."""
-    if relation.answers == "number":
-        words: Iterator[str] = iter([str(number) for number in rng.sample(list(NUMBERS), len(NUMBERS))])
-    elif relation.answers == "thing":
-        words = iter(rng.sample(relation.words, len(relation.words)))
-    else:
-        words = answers[relation.answers]
+TRIES = 100
+"""After so many draws, a fact is stated again: there are more trials than facts."""
+
+
+def _apart(answers: Iterator[str], count: int) -> list[str]:
+    """The next answers that begin with different letters or digits, so that their first tokens differ."""
     found: dict[str, str] = {}
     while len(found) < count:
-        word = next(words)
+        word = next(answers)
         found.setdefault(word[0], word)
     return list(found.values())
 

@@ -48,7 +48,8 @@ def test_halves_share_no_relation_answer_template_or_prose() -> None:
         assert one
         assert not one & other
     for split, half in zip(SPLITS, halves, strict=True):
-        assert len(relations(split)) == 15
+        assert len(relations(split)) == len(relations(split, "onehop")) == 15
+        assert len(relations(split, "twohop")) >= 5, "too few groups for an interval"
         assert len(half["templates"]) >= 6
         named = {*half["answers"]["person"]} & {name for name, _ in half["others"]}
         assert not named, "a name of the haystack that could be the answer"
@@ -81,9 +82,23 @@ def test_things_of_a_relation_are_told_apart(split: str) -> None:
             assert not words(one[0]) & words(*other), f"{relation.kind}: {one[0]} in {other}"
 
 
+@pytest.mark.parametrize("split", SPLITS)
+def test_no_question_but_a_direct_one_has_a_word_of_any_needle(split: str) -> None:
+    """Of every thing with every other, in every wording: draws show some of them."""
+    for relation in relations(split):
+        needles = words(*relation.needles, *(item[0] for item in relation.items))
+        for kind, part in (("onehop", 1), ("twohop", 2)):
+            for question in relation.questions.get(kind, ()):
+                asked = words(question, *(item[part] for item in relation.items if len(item) > part))
+                assert not asked & needles, (relation.kind, kind)
+
+
 @pytest.mark.parametrize("trials", every_trial())
 def test_the_question_decides(trials: list[lh.Trial]) -> None:
     assert len({trial.id for trial in trials}) == len(trials) == 90
+    stated = [text for trial in trials for text in (trial.needle, trial.distractors[0].text)]
+    if trials[0].meta["questions"] != "twohop":  # Of few things.
+        assert len({*stated}) == len(stated), "a needle stands in two trials"
     for trial in trials:
         (other,) = trial.distractors
         assert {trial.answer, other.answer} == {*trial.choices}
@@ -172,7 +187,7 @@ def test_no_doubts_about_them() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for split in SPLITS:
-            encode_all(lh.tasks.packaged(split, n=30, distractors=1, context_length=2_000), tokenizer, 10**6)
+            encode_all(lh.tasks.packaged(split, n=40, distractors=1, context_length=2_000), tokenizer, 10**6)
 
 
 def test_what_there_is_not() -> None:
