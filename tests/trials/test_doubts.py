@@ -260,3 +260,6 @@ def test_one_needle_in_groups_of_their_own() -> None:
     (said,) = heard(apart)
     assert said.startswith("trials t0, t1, t2 share a needle, but each has a group of its own")
     assert heard([replace(one, group="one") for one in apart]) == []
+    assert heard([replace(one, group=("one", f"template {i}")) for i, one in enumerate(apart)]) == [], "crossing groups"
+    (said,) = heard([replace(one, group=(f"g{i}", f"template {i}")) for i, one in enumerate(apart)])
+    assert "share a needle" in said
