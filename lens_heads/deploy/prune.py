@@ -58,7 +58,7 @@ def prune(model: Model, heads: AnyHeads, path: str | Path, *, how: How = "zero")
     """Save the model without some heads, as a folder that `load_model` and transformers read.
 
     Args:
-        heads: query heads, as in `ablate`. Of kv heads, `units.query_heads(kv_heads, group)`.
+        heads: query heads, as in `ablate`: places, which know no model. Of kv heads, `units.query_heads(kv_heads, group)`.
         path: a folder that does not exist yet, or is empty.
         how: "zero" sets the heads' rows of W_O to zero: any heads, nothing gets smaller. "remove" takes whole groups, a kv head
             with all query heads that read it, out of the weights and the configuration: the checkpoint is smaller and faster.

@@ -39,7 +39,8 @@ def ablate(
     """Inside the block, the heads are ablated in every forward of the model, cached or not, including generation.
 
     Args:
-        heads: `Head`s, "L12H1" strings or pairs; an empty list is allowed and changes nothing.
+        heads: `Head`s, "L12H1" strings or pairs; an empty list is allowed and changes nothing. They are places and
+            know no model: those found in another checkpoint are ablated here too, which is how a transfer is tested.
         kind: at `hook_z`: "zero", "mean" (default; mean over calibration trials and positions), "resample" (same
             position of another trial), "patch" (the same, but only at the positions of that run; see `patch`),
             "scale" (`factor`), "add" (`factor`=1 times a vector), "mix" (z to (1 - `a`) z + `a` times a vector, `a`=1 and times

@@ -55,7 +55,19 @@ class CheckReport:
         return self.frame.to_html(index=False)
 
 
-NEEDS = ("pattern", "values", "edits", "queries", "writes", "closing", "causal", "cached", "gradients", "joined")
+NEEDS = (
+    "pattern",
+    "values",
+    "edits",
+    "queries",
+    "writes",
+    "unembedding",
+    "closing",
+    "causal",
+    "cached",
+    "gradients",
+    "joined",
+)
 """The identities in the order of the report."""
 
 

@@ -271,35 +271,60 @@ def _written(one: ProbeRun, layer: int) -> Float[Tensor, "row d_model"]:
     return attention_out(one.model, layer, z, output_weights(one.model, layer).to(z))
 
 
+def unembedding(one: ProbeRun) -> Check:
+    """The last norm and the unembedding make the logits of the last residual stream, and nothing else does."""
+    last = _closing_rows(one)
+    stream = one.seen[f"blocks.{one.shape.n_layers - 1}.hook_resid_post"][last]
+    total = (stream * _exact(one).to(stream)).sum(-1)
+    return _closes("the last norm and the unembedding give the logits", one, total, "")
+
+
 def closing(one: ProbeRun) -> Check:
     """Per-head contributions + attention biases + MLPs + embedding + final biases = the logit (before a softcap)."""
     model, shape = one.model, one.shape
-    directions = Directions(model, shape, "exact")
-    assert directions.final is not None
-    rows = torch.arange(len(one.ids) - min(8, len(one.logits)), len(one.ids))
-    logits = one.logits[-len(rows) :]
-    best = logits.argmax(-1)
-    u = directions.unembedding(best, one.seen[f"blocks.{shape.n_layers - 1}.hook_resid_post"][rows])
-    raw = model.W_U[:, best].detach().float().T
-    total = raw @ directions.final.bias.to(raw)
-    b_U = getattr(model, "b_U", None)
-    total = total if b_U is None else total + b_U[best].detach().float()
-    total = total * logit_multiplier(model)
+    directions, rows, u = Directions(model, shape, "exact"), _closing_rows(one), _exact(one)
     embedding = one.seen["blocks.0.hook_resid_pre"][rows]
-    total = total + (embedding * u.to(embedding)).sum(-1).to(total)
+    total = (embedding * u.to(embedding)).sum(-1)
     for layer in range(shape.n_layers):
         out = _written(one, layer)[rows]
         here = u.to(out)  # Layers of a model spread over devices are elsewhere than its unembedding.
         at_layer, _ = directions.at_layer(here, layer, out)
         wrote = (out * at_layer).sum(-1) + (one.seen[f"blocks.{layer}.hook_mlp_out"][rows] * here).sum(-1)
         total = total + wrote.to(total)
-    wanted = logits.gather(-1, best[:, None])[:, 0]
-    off, note = total - wanted, "all heads, MLPs, embedding and biases"
-    if cap := shape.logit_softcap:
+    return _closes("contributions close on the logit", one, total, "all heads, MLPs, embedding and biases")
+
+
+def _closing_rows(one: ProbeRun) -> Int[Tensor, " row"]:
+    return torch.arange(len(one.ids) - min(8, len(one.logits)), len(one.ids))
+
+
+def _best(one: ProbeRun) -> Int[Tensor, " row"]:
+    return one.logits[-len(_closing_rows(one)) :].argmax(-1)
+
+
+def _exact(one: ProbeRun) -> Float[Tensor, "row d_model"]:
+    """Directions in the residual stream to the most likely token of the last rows."""
+    stream = one.seen[f"blocks.{one.shape.n_layers - 1}.hook_resid_post"][_closing_rows(one)]
+    return Directions(one.model, one.shape, "exact").unembedding(_best(one), stream)
+
+
+def _closes(name: str, one: ProbeRun, total: Float[Tensor, " row"], note: str) -> Check:
+    """Whether contributions of the residual stream, with the biases of the last norm and of the unembedding, are the logit."""
+    model, best = one.model, _best(one)
+    norm = frozen_norm(model, model.ln_final)
+    raw = model.W_U[:, best].detach().float().T
+    biases = raw @ norm.bias.to(raw)
+    b_U = getattr(model, "b_U", None)
+    biases = biases if b_U is None else biases + b_U[best].detach().float()
+    total = total + (biases * logit_multiplier(model)).to(total)
+    wanted = one.logits[-len(best) :].gather(-1, best[:, None])[:, 0]
+    total = total.to(wanted)
+    off = total - wanted
+    if cap := one.shape.logit_softcap:
         # Near its cap a logit is rounded in few steps, which the inverse of the cap magnifies; the slope takes that back.
         off = (total - cap * torch.atanh(wanted / cap)) * (1 - (wanted / cap).square())
-        note += f"; before the softcap of {cap:g}"
-    return Check("contributions close on the logit", relative(off, wanted), one.tolerance, note)
+        note = "; ".join(filter(None, [note, f"before the softcap of {cap:g}"]))
+    return Check(name, relative(off, wanted), one.tolerance, note)
 
 
 def chunked(one: ProbeRun) -> list[Check]:

@@ -23,6 +23,7 @@ from lens_heads.runs.warned import users_line
 from lens_heads.trials.bos import beginning
 
 _SCALES = re.compile("scal|cap|eps|window|causal|sliding|theta|multiplier|factor")
+_ACTIVATIONS = re.compile("act|gelu")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -120,13 +121,16 @@ def _modules(model: Model) -> Iterator[tuple[str, Any]]:
 def scales(model: Model) -> dict[str, Any]:
     """Every number outside the weights that scales, caps or masks, by name: its value, or a hash where modules differ.
 
-    And the dtype that an open `torch.autocast` computes in.
+    And the names of the activation functions, and the dtype that an open `torch.autocast` computes in.
     """
     found: dict[str, list[tuple[str, Any]]] = {}
     configs = [("cfg", model.cfg), ("config", getattr(inner_module(model), "config", None))]
     for place, holder in [*configs, *sorted(_modules(model), key=lambda named: named[0])]:
-        for name, value in vars(holder).items() if holder is not None else ():
-            if _SCALES.search(name) and isinstance(value, Real | None) and not name.startswith("_"):
+        held = vars(holder) if holder is not None else {}
+        for name, value in {**held, **held.get("_modules", {})}.items():
+            if _ACTIVATIONS.match(name) and callable(value):
+                found.setdefault(name, []).append((place, getattr(value, "__qualname__", type(value).__qualname__)))
+            elif _SCALES.search(name) and isinstance(value, Real | None) and not name.startswith("_"):
                 found.setdefault(name, []).append((place, float(value) if isinstance(value, Real) else None))
     device = model.W_U.device.type
     if torch.is_autocast_enabled(device):

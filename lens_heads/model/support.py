@@ -40,7 +40,17 @@ LENGTH = 32
 """Tokens of the prompt that identities are measured on."""
 
 Need: TypeAlias = Literal[
-    "causal", "cached", "pattern", "values", "writes", "closing", "edits", "queries", "gradients", "joined"
+    "causal",
+    "cached",
+    "pattern",
+    "values",
+    "writes",
+    "unembedding",
+    "closing",
+    "edits",
+    "queries",
+    "gradients",
+    "joined",
 ]
 """What a request may rest on; see `_MEASURED`."""
 
@@ -50,6 +60,7 @@ _MEASURED: dict[str, tuple[Callable[[ProbeRun], Check | list[Check]], str]] = {
     "pattern": (identities.patterns, "use methods that read no attention pattern, such as dla and patching"),
     "values": (identities.values, "use methods that read z alone: dla, patching, ablation"),
     "writes": (identities.stream, "use attention scores, which read patterns alone"),
+    "unembedding": (identities.unembedding, "use attention scores, ablation or patching"),
     "closing": (identities.closing, 'use direction="raw", and methods without "exact" in their names'),
     "edits": (identities.edits, "use a kind of ablation that edits z: zero, mean or resample"),
     "queries": (identities.queries, "use a kind of ablation that edits z: zero, mean or resample"),
@@ -57,7 +68,7 @@ _MEASURED: dict[str, tuple[Callable[[ProbeRun], Check | list[Check]], str]] = {
     "joined": (identities.joined, "run one head at a time"),
 }
 """How each identity is measured, and what is left to do where it fails."""
-FIRST = ("causal", "cached", "pattern", "values", "writes", "closing")
+FIRST = ("causal", "cached", "pattern", "values", "writes", "unembedding", "closing")
 """What is measured when a model is first used; the others when something first needs them."""
 
 

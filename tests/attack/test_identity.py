@@ -68,6 +68,7 @@ SETTINGS: dict[str, Callable[[Any], Any]] = {
     "the epsilon of one norm": lambda model: setting(model.blocks[0].ln1.original_component, "eps", 0.1),
     "the final softcap": lambda model: setting(model.original_model.config, "final_logit_softcapping", 1.0),
     "autocast": lambda model: torch.autocast("cpu", torch.bfloat16),
+    "an activation function": lambda model: setting(model.blocks[1].mlp.original_component, "act_fn", torch.nn.ReLU()),
     "the query's scalar": lambda model: setting(model.original_model.config, "query_pre_attn_scalar", 4),
 }
 

@@ -24,7 +24,7 @@ def failed(report: CheckReport) -> list[str]:
 def test_everything_holds_on_every_architecture(model: Any) -> None:
     report = lh.check_model(model)
     assert report.passed, report.frame.to_string()
-    assert len(report.checks) == 14 + notes_queries(model)
+    assert len(report.checks) == 15 + notes_queries(model)
     assert not has_hooks(model)
 
 
@@ -66,7 +66,10 @@ def test_a_wrong_read_out_does_not_close(monkeypatch: pytest.MonkeyPatch) -> Non
 
     exact = Directions.unembedding
     monkeypatch.setattr(Directions, "unembedding", lambda self, *args: 1.01 * exact(self, *args))
-    assert failed(lh.check_model(tiny("gemma3"))) == ["contributions close on the logit"]
+    assert failed(lh.check_model(tiny("gemma3"))) == [
+        "the last norm and the unembedding give the logits",
+        "contributions close on the logit",
+    ]
 
 
 def test_patterns_of_noted_queries_that_are_not_the_model_s_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,13 +53,7 @@ def test_the_model_is_the_one_of_transformers(family: str) -> None:
 
 def test_a_head_without_its_output(family: str) -> None:
     """Zero ablation against a pre-hook on the output projection."""
-
-    def edit(z: Tensor) -> Tensor:
-        z = z.clone()
-        z[:, :, AT[1]] = 0
-        return z
-
-    with witnesses.before_projection(family, AT[0], edit):
+    with witnesses.before_projection(family, AT[0], _without_head):
         expected = logprob(witnesses.logits(family, TOKENS))
     model = witnesses.bridged(family)
     with lh.ablate(model, [AT], kind="zero"):
@@ -94,6 +88,49 @@ def test_a_head_with_equal_attention(family: str) -> None:
     model = witnesses.bridged(family)
     with lh.ablate(model, [AT], kind="uniform"):
         assert forced(model) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_layer_before_the_unembedding_leaves_what_reads_no_unembedding() -> None:
+    """ModernBERT's decoder: logits, ablation and attention are transformers'; what is projected onto W_U is refused."""
+    model = witnesses.bridged("modernbert")
+    assert forced(model) == pytest.approx(logprob(witnesses.logits("modernbert", TOKENS)), rel=1e-5)
+    with witnesses.before_projection("modernbert", AT[0], _without_head):
+        expected = logprob(witnesses.logits("modernbert", TOKENS))
+    with lh.ablate(model, [AT], kind="zero"):
+        assert forced(model) == pytest.approx(expected, rel=1e-5)
+    lh.score_heads(model, TRIAL, ["attention_mass", "copy", "task_kv"], teacher_forced=True, progress=False)
+    for method in ("locos", "locos_exact", "dla"):
+        with pytest.raises(
+            ValueError, match=f"'{method}' rests on this: the last norm and the unembedding give the logits"
+        ):
+            lh.score_heads(model, TRIAL, method, progress=False)
+    with pytest.raises(ValueError, match="look rests on this: the last norm and the unembedding"):
+        lh.look(model, TRIAL, direction="raw")
+
+
+def test_norms_inside_the_stream_leave_attention() -> None:
+    """A BERT decoder: log-probabilities and attention are transformers'; what edits or projects heads is refused."""
+    model = witnesses.bridged("bert")
+    assert forced(model) == pytest.approx(logprob(witnesses.logits("bert", TOKENS)), rel=1e-5)
+    lh.score_heads(model, TRIAL, "attention_mass", teacher_forced=True, progress=False)
+    for refused in (
+        lambda: lh.score_heads(model, TRIAL, "locos"),
+        lambda: lh.look(model, TRIAL),
+        lambda: _ablated(model),
+    ):
+        with pytest.raises(ValueError, match="rests on this: attention and MLP outputs sum to the residual stream"):
+            refused()
+
+
+def _without_head(z: Tensor) -> Tensor:
+    z = z.clone()
+    z[:, :, AT[1]] = 0
+    return z
+
+
+def _ablated(model: Any) -> None:
+    with lh.ablate(model, [AT], kind="zero"):
+        forced(model)
 
 
 @pytest.mark.parametrize("name", DELEGATED)

@@ -123,9 +123,12 @@ REMEDIES: dict[Probe, str] = {
 
 _OF_PATTERNS = frozenset({
     "attention_spatial", "attention_spatial_no_sink", "attention_mass", "attention_mass_no_sink", "contrastive", "headkv",
+    "copy", "copy_tokens",
 })  # fmt: skip
 """Methods of needles that read patterns alone."""
 _OF_Z = frozenset({"dla", "dla_exact"})
+_OF_WRITES = frozenset({"task_kv", "task_kv_write"})
+"""Methods of needles that read what heads write, without the unembedding."""
 
 
 def needs_of(scorer: Scorer, exact: bool) -> tuple[Need, ...]:
@@ -135,6 +138,8 @@ def needs_of(scorer: Scorer, exact: bool) -> tuple[Need, ...]:
     reads: tuple[Need, ...] = (
         ("writes",) if is_ours(scorer) and scorer.name in _OF_Z else ("pattern", "values", "writes")
     )
+    if not (is_ours(scorer) and scorer.name in _OF_WRITES):
+        reads += ("unembedding",)
     return (*reads, "closing") if exact or scorer.direction == "exact" else reads
 
 
