@@ -18,6 +18,7 @@ from . import trials as trials
 from .answering.ability import ability as ability
 from .answering.evaluation import Evaluation as Evaluation
 from .answering.evaluation import evaluate as evaluate
+from .answering.question_need import question_need as question_need
 from .compare.correspondence import match_heads as match_heads
 from .deploy.prune import prune as prune
 from .deploy.rerank import rerank as rerank

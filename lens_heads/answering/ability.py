@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,8 +19,8 @@ from lens_heads.runs.options import RunOptions
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, mean_interval
 from lens_heads.trials.encoding import trial_list
-from lens_heads.trials.question_swaps import exchange_questions
-from lens_heads.trials.trial import AnyTrial, Trial
+from lens_heads.trials.question_swaps import asks_twice, exchange_questions
+from lens_heads.trials.trial import AnyTrial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,7 +135,7 @@ def ability(
             f"trial {bare.id} has no choices to choose from: give choices=, or take packaged(distractors=1)"
         )
     chance = sum(1 / len(one.choices) for one in listed) / len(listed)
-    askable = [one for one in listed if _asks_twice(one)]
+    askable = [one for one in listed if asks_twice(one)]
     if askable and len(askable) < len(listed):
         odd = next(one for one in listed if one not in askable)
         raise ValueError(f"trial {odd.id} has no distractor with a question, and others have: pass trials of one kind")
@@ -150,26 +150,7 @@ def ability(
     return Ability(first, second, chance)
 
 
-def _asks_twice(trial: AnyTrial) -> bool:
-    """Whether its passage has another question to ask."""
-    if isinstance(trial, Trial):
-        return any(one.question for one in trial.distractors)
-    return bool(trial.distractors) and trial.corrupt is not None and trial.wrong is not None
-
-
 def _common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evaluation]:
     """The trials that both have, in the order of the first."""
-    at = {id.removesuffix("-exchanged"): place for place, id in enumerate(second.trial_ids)}
-    kept = [place for place, id in enumerate(first.trial_ids) if id in at]
-    return _some(first, kept), _some(second, [at[first.trial_ids[place]] for place in kept])
-
-
-def _some(one: Evaluation, places: list[int]) -> Evaluation:
-    def of(values: Any) -> tuple[Any, ...]:
-        return tuple(values[place] for place in places)
-
-    metrics = {name: values[places] for name, values in one.metrics.items()}
-    groups = tuple(list(of(labels)) for labels in one.groups)
-    return replace(
-        one, trial_ids=of(one.trial_ids), metrics=metrics, texts=of(one.texts), answers=of(one.answers), groups=groups
-    )
+    kept = [id for id in first.trial_ids if f"{id}-exchanged" in second.trial_ids]
+    return first.of(kept), second.of([f"{id}-exchanged" for id in kept])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
@@ -92,6 +92,27 @@ class Evaluation:
             return share_interval(values.numpy(), groups=self.groups, level=level)
         _, low, high = map(float, mean_interval(values, groups=self.groups, level=level))
         return Interval(self.mean(metric), low, high, level).within(*range_of(metric))
+
+    def of(self, ids: Sequence[str]) -> Evaluation:
+        """Of these trials alone, in this order. ValueError for one that is not here."""
+        at = {id: place for place, id in enumerate(self.trial_ids)}
+        if unknown := [id for id in ids if id not in at]:
+            raise ValueError(f"no trial {unknown[0]!r} was evaluated")
+        places = [at[id] for id in ids]
+
+        def some(values: Sequence[str]) -> tuple[str, ...]:
+            return tuple(values[place] for place in places)
+
+        metrics = {name: values[places] for name, values in self.metrics.items()}
+        groups = tuple(list(some(labels)) for labels in self.groups)
+        return replace(
+            self,
+            trial_ids=some(self.trial_ids),
+            metrics=metrics,
+            texts=some(self.texts),
+            answers=some(self.answers),
+            groups=groups,
+        )
 
     @property
     def frame(self) -> pd.DataFrame:

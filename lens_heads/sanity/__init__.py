@@ -9,9 +9,10 @@ from lens_heads.sanity.planted import Planted, planted_model
 from lens_heads.sanity.quality import planted_quality
 from lens_heads.sanity.rankings import random_ranking
 from lens_heads.trials.needle_swaps import exchanged_needles, without_needle
+from lens_heads.trials.question_swaps import permuted_questions
 
 __all__ = [
-    "Planted", "exchanged_needles", "permuted_answers", "planted_model", "planted_quality", "random_initialised",
-    "random_ranking", "shuffled_outputs", "without_needle",
+    "Planted", "exchanged_needles", "permuted_answers", "permuted_questions", "planted_model", "planted_quality",
+    "random_initialised", "random_ranking", "shuffled_outputs", "without_needle",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -42,6 +42,10 @@ def accepted(trial: AnyTrial) -> tuple[str, ...]:
     return (trial.answer, *trial.aliases)
 
 
+def groups_of(trial: Trial) -> set[str]:
+    return {*([trial.group] if isinstance(trial.group, str) else trial.group)} - {""}
+
+
 @lru_cache(maxsize=2**16)
 def mentions(text: str, answers: tuple[str, ...]) -> bool:
     """Whether a text contains one of the answers as whole words, or is one."""

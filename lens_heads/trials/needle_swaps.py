@@ -9,7 +9,7 @@ import torch
 
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoding import trial_list
-from lens_heads.trials.exchanges import accepted, givers, mentions, same_answer, with_needles
+from lens_heads.trials.exchanges import accepted, givers, groups_of, mentions, same_answer, with_needles
 from lens_heads.trials.text import normalize
 from lens_heads.trials.trial import AnyTrial, Trial
 
@@ -49,14 +49,10 @@ def _may_give(giver: Trial, taker: Trial) -> bool:
     return not (
         giver.needle == taker.needle
         or normalize(giver.question) == normalize(taker.question)
-        or _groups(giver) & _groups(taker)
+        or groups_of(giver) & groups_of(taker)
         or same_answer(giver, taker)
         or mentions(giver.needle, accepted(taker))
     )
-
-
-def _groups(trial: Trial) -> set[str]:
-    return {*([trial.group] if isinstance(trial.group, str) else trial.group)} - {""}
 
 
 @typed

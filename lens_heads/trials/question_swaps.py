@@ -1,4 +1,4 @@
-"""The same passages with another question: the counterfactual of a question that decides."""
+"""The same passages with another question: of their own distractor, which turns the answer, or of another trial."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import trial_list
-from lens_heads.trials.exchanges import with_needles
+from lens_heads.trials.exchanges import givers, groups_of, same_answer, with_needles
+from lens_heads.trials.text import normalize
 from lens_heads.trials.trial import AnyTrial, Distractor, Trial
 
 
@@ -33,6 +34,49 @@ def exchange_questions(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
         True
     """
     return [_in_tokens(one) if isinstance(one, EncodedTrial) else _in_text(one) for one in trial_list(trials)]
+
+
+def asks_twice(trial: AnyTrial) -> bool:
+    """Whether its passage has another question to ask."""
+    if isinstance(trial, Trial):
+        return any(one.question for one in trial.distractors)
+    return bool(trial.distractors) and trial.corrupt is not None and trial.wrong is not None
+
+
+@typed
+def permuted_questions(trials: Iterable[AnyTrial] | AnyTrial, *, seed: int = 0) -> list[Trial]:
+    """The trials with each other's questions, so that no prompt asks for its needle; needle and gold answer stay.
+
+    Controls for answers that need no question: of a passage with one name, a model may write that name whatever is asked. Where
+    passages have a distractor, `tasks.exchange_questions` asks for that.
+
+    A question goes only to a trial that asks another one, shares no group with its own trial, and accepts none of its answers.
+    Every question is used once.
+
+    Returns:
+        Trials in the order given, with ids such as "S03-question-of-S07".
+
+    Raises ValueError if the trials allow no such exchange, for trials in tokens, without a needle or with repeated ids, and for
+    a seed that is no whole number; TypeError for anything but trials.
+
+    Example:
+        >>> facts = lh.tasks.packaged(n=4)
+        >>> others = lh.sanity.permuted_questions(facts)
+        >>> {one.question for one in others} == {one.question for one in facts}, others[0].answer == facts[0].answer
+        (True, True)
+    """
+    listed = with_needles(trials)
+    found = givers(listed, _may_ask, "question of another trial", "questions, groups and answers", seed)
+    return [
+        replace(trial, id=f"{trial.id}-question-of-{other.id}", question=other.question, corrupt=())
+        for trial, other in zip(listed, found, strict=True)
+    ]
+
+
+def _may_ask(giver: Trial, taker: Trial) -> bool:
+    """Whether the giver's question asks for nothing in the taker's needle."""
+    asks = normalize(giver.question) != normalize(taker.question)
+    return asks and not groups_of(giver) & groups_of(taker) and not same_answer(giver, taker)
 
 
 def _in_text(trial: Trial) -> Trial:

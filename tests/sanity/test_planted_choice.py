@@ -110,3 +110,11 @@ def test_without_its_needles_a_prompt_in_tokens_holds_neither() -> None:
         taken = sum(end - start for start, end in (one.needle or (0, 0), *one.distractors))
         assert len(bare.tokens) == len(one.tokens) - taken
         assert not {*bare.tokens.tolist()} & {planted().ids[answer] for answer in "ABCDEFGH("}
+
+
+@pytest.mark.parametrize("selectors", [1, 0])
+def test_a_model_that_writes_any_name_needs_no_question(selectors: int) -> None:
+    """With a selector, the other question takes what the needle is worth; heads that write any name answer it as well."""
+    made = planted(copiers=1, selectors=selectors)
+    found = lh.question_need(made.model, made.trials(24, distractors=1), **Q)
+    assert found.decides is bool(selectors), str(found)

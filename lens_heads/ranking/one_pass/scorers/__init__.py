@@ -139,7 +139,7 @@ def needs_of(scorer: Scorer, exact: bool) -> tuple[Need, ...]:
         ("writes",) if is_ours(scorer) and scorer.name in _OF_Z else ("pattern", "values", "writes")
     )
     if not (is_ours(scorer) and scorer.name in _OF_WRITES):
-        reads += ("unembedding",)
+        reads = (*reads, "unembedding")
     return (*reads, "closing") if exact or scorer.direction == "exact" else reads
 
 
