@@ -136,7 +136,8 @@ def score_heads(world: World, **options: Any) -> Found:
 
 def score_heads_named(world: World, **options: Any) -> Found:
     """Apart from the others, since some of these read the last 32 rows, so that nothing is left to prefill."""
-    return score_heads(world, methods=list(NAMED_SCORERS), **options)
+    named = [name for name, scorer in NAMED_SCORERS.items() if not scorer.needs]  # Its trials have no distractors.
+    return score_heads(world, methods=named, **options)
 
 
 def score_heads_decoding(world: World, **options: Any) -> Found:

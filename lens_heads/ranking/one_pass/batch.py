@@ -24,13 +24,20 @@ from lens_heads.trials.encoded import EncodedTrial
 
 @dataclass
 class Row:
-    """One trial of a batch: its padding, its steps, its result, and the read-outs of the steps by reading."""
+    """One trial of a batch: its padding, its steps, its result, and the read-outs of the steps by reading; of its first answer
+    step also that of the right minus that of the wrong answer."""
 
     trial: EncodedTrial
     pad: int
     steps: list[int]
     result: PassResult
     u: dict[Reading, Float[Tensor, "step d_model"]] = field(default_factory=dict)
+    choice: dict[Reading, Float[Tensor, "1 d_model"]] = field(default_factory=dict)
+
+    @property
+    def choosing(self) -> bool:
+        """Whether it has a row in which a right and a wrong answer part."""
+        return bool(self.result.answer_steps) and self.trial.wrong is not None
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ def run_pass(
 def _counts(scorer: Scorer, row: Row) -> bool:
     """Whether the trial counts for the method: it passed or need not, and has the rows that the method reads."""
     there = {"prompt": True, "generated": bool(row.steps), "answer": bool(row.result.answer_steps)}
+    there["choice"] = row.choosing
     return there[scorer.rows] and (row.result.outcome == "passed" or not scorer.gated)
 
 
@@ -91,6 +92,13 @@ def read_outs(model: Model, batch: Batch, readings: Mapping[Reading, Directions]
             resid = None if final is None else final[i, batch.first : batch.first + len(row.steps)].float()
             steps = torch.tensor(row.steps, dtype=torch.long)
             row.u = {name: directions.unembedding(steps, resid) for name, directions in readings.items()}
+            if row.choosing:
+                at = slice(row.result.answer_steps[0], row.result.answer_steps[0] + 1)
+                wrong = {
+                    name: directions.unembedding(row.trial.wrong[:1], None if resid is None else resid[at])  # type: ignore[index]
+                    for name, directions in readings.items()
+                }
+                row.choice = {name: row.u[name][at] - wrong[name] for name in readings}
 
 
 def _score(
@@ -197,6 +205,7 @@ def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Re
             is_answer=is_answer,
             needle=needle,
             question=trial.question,
+            distractors=trial.distractors,
             gate=_gate(pattern, values, z[index], model.cfg.dtype) if raw.gated else None,
         )
 
@@ -216,6 +225,10 @@ def _views(model: Model, batch: Batch, i: int, raw: _Layer, readings: Mapping[Re
             u, constant = directions.at_layer(row.u[reading].to(device), raw.layer, written)
             views["generated", reading] = replace(answering, u=u, constant=constant, next_twins=twins)
             views["answer", reading] = views["generated", reading].rows(is_answer.nonzero()[:, 0])
+            if row.choosing:
+                first = is_answer.nonzero()[:1, 0]
+                u, constant = directions.at_layer(row.choice[reading].to(device), raw.layer, written[first])
+                views["choice", reading] = replace(views["generated", reading].rows(first), u=u, constant=constant)
     return views
 
 

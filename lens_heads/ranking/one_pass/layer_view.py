@@ -24,9 +24,10 @@ class LayerView:
     answer's if teacher-forced). Keys are the absolute positions 0..key-1; those after a row, or outside a sliding window,
     have attention 0. `directions[r]` is the read-out of `next_tokens[r]` (`u`, None on "prompt" rows, which write no
     answer), `constant[r]` what a tuned lens's bias adds to each head, spread over positions as its attention is. `needle` is
-    (start, end), as is `question`, which is None if unknown. `next_twins[r]` is the token that differs from `next_tokens[r]`
-    only by the space before it, -1 if there is none (None on "prompt" rows). `gate` multiplies A v, number by number,
-    before W_O (z = g * (A v): the gates of AFMoE and Laguna, BitNet's norm with its scale frozen); None where z = A v.
+    (start, end), as are the `distractors`, and `question`, which is None if unknown. `next_twins[r]` is the token that differs
+    from `next_tokens[r]` only by the space before it, -1 if there is none (None on "prompt" rows). `gate` multiplies A v,
+    number by number, before W_O (z = g * (A v): the gates of AFMoE and Laguna, BitNet's norm with its scale frozen); None
+    where z = A v.
     """
 
     layer: int
@@ -44,6 +45,7 @@ class LayerView:
     question: tuple[int, int] | None = None
     next_twins: Int[Tensor, " row"] | None = None
     gate: Float[Tensor, "row head d_head"] | None = None
+    distractors: tuple[tuple[int, int], ...] = ()
 
     @property
     def directions(self) -> Float[Tensor, "row d_model"]:
@@ -124,6 +126,12 @@ class LayerView:
         length = self.needle[1] - max(self.needle[0], first)
         others = (self.row_positions + 1 - first - length).clamp(min=1)
         return inside - (length / others) * (values.sum(-1) - inside)
+
+    def at(self, span: tuple[int, int]) -> LayerView:
+        """The same rows with another span as the needle; what was computed of all positions is kept."""
+        view = LayerView(**{**{one.name: getattr(self, one.name) for one in fields(LayerView)}, "needle": span})
+        vars(view).update({name: vars(self)[name] for name in ("phi", "pattern_without_sink") if name in vars(self)})
+        return view
 
     def across(self, spans: Int[Tensor, "span 2"]) -> SpansView:
         """The same rows with each of several spans of one length as the needle; `phi` is kept if it was computed.

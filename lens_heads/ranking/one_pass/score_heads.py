@@ -103,6 +103,7 @@ def score_heads(
     directions = Directions(model, shape, direction)
     for scorer in scorers:
         require(model, f"method {scorer.name!r}", *needs_of(scorer, directions.exact))
+        check_parts(scorer, encoded)
     settings: dict[str, Any] = {"trials": trials_digest(encoded), "teacher_forced": teacher_forced}
     settings |= {"direction": directions.identity, "max_new_tokens": room or None}
     settings |= {"null_spans": null_spans} if null_spans else {}
@@ -164,3 +165,18 @@ def check_needles(trials: Iterable[AnyTrial]) -> None:
             f"trial {without} has no needle, but head scores compare the needle with the rest: use a task with needles, or "
             "causal methods"
         )
+
+
+def check_parts(scorer: Scorer, trials: Iterable[EncodedTrial]) -> None:
+    """ValueError for a trial without the distractor or the wrong answer that a method compares with."""
+    for trial in trials:
+        if "distractors" in scorer.needs and not trial.distractors:
+            raise ValueError(
+                f"{scorer.name} compares the needle with a distractor, and trial {trial.id} has none: give "
+                "Trial(distractors=), or take tasks.packaged(distractors=1)"
+            )
+        if "wrong" in scorer.needs and trial.wrong is None:
+            raise ValueError(
+                f"{scorer.name} compares the answer with a wrong one, and trial {trial.id} has none: give wrong=, or a "
+                "distractor with an answer"
+            )

@@ -15,11 +15,11 @@ from lens_heads.runs.typed import typed_fields
 
 Probe = Literal["needle", "documents", "repeated", "text", "pair", "weights"]
 """What is put into the model, and so what a scorer sees. "text" scorers also take a repeated probe, which is a text too."""
-Rows = Literal["answer", "generated", "prompt", "query", "every", "totals"]
+Rows = Literal["answer", "generated", "prompt", "choice", "query", "every", "totals"]
 Reading = Literal["run", "exact"]
 
 ROWS: dict[str, tuple[Rows, ...]] = {
-    "needle": ("answer", "generated", "prompt"),
+    "needle": ("answer", "generated", "prompt", "choice"),
     "documents": ("query",),
     "repeated": ("every",),
     "text": ("every", "totals"),
@@ -29,8 +29,8 @@ ROWS: dict[str, tuple[Rows, ...]] = {
 """The rows that scorers of each probe may read; the first is the default."""
 COUNTED = ("counted", "repeats", "seen_before")
 """The properties of a `RowView` that say which rows a mean runs over."""
-NEEDS = ("received", "q_mean")
-"""The sums over a text that scorers of totals may need; "q_mean" brings keys and the rotation along."""
+NEEDS = ("received", "q_mean", "distractors", "wrong")
+"""The sums over a text that scorers of totals may need ("q_mean" brings keys and the rotation), and what trials must have."""
 _PROBE_OF: dict[str, Probe] = {"query": "documents", "every": "text", "totals": "text"}
 
 
@@ -39,9 +39,11 @@ class Scorer:
     """One method: a function from a view to one score per head, and what it needs from the pass.
 
     `probe`: what it is computed on, by default that of its `rows`. `rows`, of needles: "answer" (rows that produce the
-    answer), "generated" (all generated steps), "prompt" (the last `prompt_rows` of the prompt); of documents: "query" (the
-    query's rows); of texts: "every" (a function of a `RowView` that gives [head, row]; the mean runs over the rows `counted`,
-    a property of the view) or "totals" (a function of `TextTotals`, of which it reads `needs`).
+    answer), "generated" (all generated steps), "prompt" (the last `prompt_rows` of the prompt), "choice" (the row of the
+    answer's first token, whose direction is that of the right answer minus that of the trial's `wrong` one); of documents:
+    "query" (the query's rows); of texts: "every" (a function of a `RowView` that gives [head, row]; the mean runs over the rows
+    `counted`, a property of the view) or "totals" (a function of `TextTotals`, of which it reads `needs`). `needs` of a method
+    of needles: "distractors" and "wrong", if it reads these of a trial.
     `gated`: only trials that the model answered count; otherwise every trial with the rows does. `signed`: scores can be
     negative, as a test of mean > 0 requires. `rule`: which published detection rule it is, if there are several.
     `contrastive`: compares gold documents with others, so a trial whose documents are all gold does not count.

@@ -57,7 +57,9 @@ def test_a_scorer_gives_one_score_per_head(gqa: Any, trial: EncodedTrial, return
 
 @pytest.mark.parametrize("rows", ["answers", ""])
 def test_rows_decide_the_probe_and_a_probe_its_rows(rows: Any) -> None:
-    with pytest.raises(ValueError, match=f"scorer mine: rows={rows!r}: use one of answer, generated, prompt, query"):
+    with pytest.raises(
+        ValueError, match=f"scorer mine: rows={rows!r}: use one of answer, generated, prompt, choice, query"
+    ):
         mine(ones, rows)
     probes = {"query": "documents", "every": "text", "totals": "text"}
     assert [mine(ones, kind).probe for kind in get_args(Rows)] == [

@@ -15,6 +15,7 @@ from lens_heads.ranking.one_pass.layer_view import copied
 from lens_heads.ranking.one_pass.scorer import Probe, Scorer
 from lens_heads.ranking.one_pass.scorers.attention_mass import SCORERS as ATTENTION_MASS
 from lens_heads.ranking.one_pass.scorers.attention_spatial import SCORERS as ATTENTION_SPATIAL
+from lens_heads.ranking.one_pass.scorers.choice import SCORERS as CHOICE
 from lens_heads.ranking.one_pass.scorers.context_divergence import SCORERS as CONTEXT_DIVERGENCE
 from lens_heads.ranking.one_pass.scorers.contrastive import SCORERS as CONTRASTIVE
 from lens_heads.ranking.one_pass.scorers.copy import SCORERS as COPY
@@ -35,6 +36,8 @@ from lens_heads.ranking.one_pass.scorers.span import SCORERS as SPAN
 from lens_heads.ranking.one_pass.scorers.summed_attention import SCORERS as SUMMED_ATTENTION
 from lens_heads.ranking.one_pass.scorers.task_kv import SCORERS as TASK_KV
 from lens_heads.ranking.one_pass.scorers.token_map import SCORERS as TOKEN_MAP
+from lens_heads.ranking.one_pass.scorers.versus import SCORERS as VERSUS
+from lens_heads.ranking.one_pass.scorers.versus import SUFFIX
 from lens_heads.runs import checks
 
 
@@ -42,7 +45,9 @@ def _table(*files: tuple[Scorer, ...]) -> dict[str, Scorer]:
     return {scorer.name: scorer for file in files for scorer in file}
 
 
-_NEEDLE = _table(LOCOS, ATTENTION_SPATIAL, ATTENTION_MASS, DLA, COPY, CONTRASTIVE, HEADKV, LOCOS_PARTS, TASK_KV)
+_NEEDLE = _table(
+    LOCOS, ATTENTION_SPATIAL, ATTENTION_MASS, DLA, COPY, CONTRASTIVE, HEADKV, LOCOS_PARTS, TASK_KV, VERSUS, CHOICE
+)
 SCORERS = {name: scorer for name, scorer in _NEEDLE.items() if not scorer.only_named}
 """Methods of needles."""
 NAMED_SCORERS = {name: scorer for name, scorer in _NEEDLE.items() if scorer.only_named}
@@ -126,14 +131,14 @@ _OF_PATTERNS = frozenset({
     "copy", "copy_tokens",
 })  # fmt: skip
 """Methods of needles that read patterns alone."""
-_OF_Z = frozenset({"dla", "dla_exact"})
+_OF_Z = frozenset({"dla", "dla_exact", "dla_choice", "dla_choice_exact"})
 _OF_WRITES = frozenset({"task_kv", "task_kv_write"})
 """Methods of needles that read what heads write, without the unembedding."""
 
 
 def needs_of(scorer: Scorer, exact: bool) -> tuple[Need, ...]:
     """What a method of needles rests on; a user's own may read everything. `exact`: the run's direction is."""
-    if is_ours(scorer) and scorer.name in _OF_PATTERNS:
+    if is_ours(scorer) and scorer.name.removesuffix(SUFFIX) in _OF_PATTERNS:
         return ("pattern",)
     reads: tuple[Need, ...] = (
         ("writes",) if is_ours(scorer) and scorer.name in _OF_Z else ("pattern", "values", "writes")
