@@ -10,6 +10,7 @@ Run: python benchmarks/associations.py --model gemma-3-270m    appends to result
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import record
@@ -68,7 +69,9 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     given = parser.parse_args()
     model = lh.load_model(given.model, dtype=getattr(torch, given.dtype))
-    record.append("associations", {"model": model.cfg.model_name, "dtype": given.dtype, "relations": measured(model)})
+    record.append(
+        "associations", {"model": Path(model.cfg.model_name).name, "dtype": given.dtype, "relations": measured(model)}
+    )
 
 
 if __name__ == "__main__":

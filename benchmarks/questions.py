@@ -10,6 +10,7 @@ Run: python benchmarks/questions.py --model gemma-3-270m    appends to results/q
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -78,7 +79,13 @@ def main() -> None:
         two[questions] = able(model, asked, given.batch_size)
         if not given.ability_alone:
             two[questions] |= {"need": needed(model, asked, given.batch_size)}
-    about = {"model": model.cfg.model_name, "dtype": given.dtype, "chat": given.chat, "n": given.n, "length": LENGTH}
+    about = {
+        "model": Path(model.cfg.model_name).name,
+        "dtype": given.dtype,
+        "chat": given.chat,
+        "n": given.n,
+        "length": LENGTH,
+    }
     record.append("questions", {**about, "one_needle": one, "two_needles": two})
 
 

@@ -10,13 +10,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from sections import capability, costs, demo, deploying, fragile, kinds, locos, measured, ranking
+from sections import capability, costs, demo, deploying, fragile, kinds, locos, measured, questions, ranking
 from sections.reading import Results
 from sections.writing import anchor
 
 HERE = Path(__file__).parent
 
 SECTIONS = {
+    "Does the question decide?": questions.questions,
     "Study: LOCOS": locos.locos,
     "Study: fragile tasks": fragile.fragile,
     "Study: capabilities": capability.capability,
@@ -56,7 +57,8 @@ not about large ones. Log-probabilities are of the gold answer, in nats per toke
 **BOS.** In every section, prompts of SmolLM2 and Qwen without a chat template began with a BOS, which these models never saw;
 Gemma's begin with its own. `load_model(prepend_bos=True)` makes such prompts; by default they begin as the model knows it.
 
-**Retrieval** is the packaged trials, in every section. They do not need their question (see [LOCOS](#study-locos)).
+**Retrieval** is the packaged trials with one needle, in every section but the first. They
+[do not need their question](#does-the-question-decide).
 """
 
 
