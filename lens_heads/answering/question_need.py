@@ -83,10 +83,12 @@ class QuestionNeed:
             False: "the question does not decide",
             None: "it cannot be told whether the question decides",
         }
+        said = f"takes {share.value:.2f} [{share.low:.2f}, {share.high:.2f}] of what the needle is worth"
+        if share.value != share.value:
+            said = "cannot take what the needle is worth, which is nothing"
         return (
             f"{words[self.decides]}: answers at {means[0]:.2f} nats with their question, {means[1]:.2f} with another and "
-            f"{means[2]:.2f} without the needle; another question takes {share.value:.2f} [{share.low:.2f}, {share.high:.2f}] of "
-            f"what the needle is worth; {len(self.asked.trial_ids)} trials"
+            f"{means[2]:.2f} without the needle; another question {said}; {len(self.asked.trial_ids)} trials"
         )
 
     __repr__ = __str__

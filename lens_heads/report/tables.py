@@ -26,8 +26,8 @@ NOTHING = "–"
 """Replaces what does not exist: the interval of a single trial, a test that does not apply."""
 
 
-def show(table: Table) -> None:
-    """Print a table to the terminal."""
+def show(table: Table | str) -> None:
+    """Print a table, or a line of text, to the terminal."""
     Console(emoji=False).print(table)
 
 

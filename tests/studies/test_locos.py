@@ -258,7 +258,9 @@ def test_a_model_that_answers_nothing_ends_its_study_without_patching(
     reason = "the model answers none of 2 test trials"
     assert found.cri == reason
     assert found.patched is None
-    assert reason in (tmp_path / "run" / "report.html").read_text()
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert reason in page
+    assert "Nothing here shows retrieval by meaning" in page
     summary = json.loads((tmp_path / "run" / "study_locos.json").read_text())["models"][found.model]
     assert summary["patching_note"] == reason
 
@@ -266,8 +268,19 @@ def test_a_model_that_answers_nothing_ends_its_study_without_patching(
 def check_summary(found: LocosFinding, file: Path) -> None:
     whole = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     summary = whole["models"][found.model]
-    assert set(summary["seconds"]) >= {"detection", "choice", "headline", "ablation", "texts", "patching", "recovery"}
+    assert set(summary["seconds"]) >= {
+        "detection",
+        "question",
+        "choice",
+        "headline",
+        "ablation",
+        "texts",
+        "patching",
+        "recovery",
+    }
     assert all(question.endswith("?") for question in found.questions.values())
+    assert summary["question_note"] == found.meaning
+    assert [row["prompt"] for row in summary["question"]] == ["own question", "other question", "no needle"]
     assert whole["command"] == "the command"
     assert [c["verdict"] for c in summary["claims"]] == found.claims["verdict"].to_list()
     assert summary["top"]["locos"][0]["name"] == str(found.scores["locos"].top(1)[0])

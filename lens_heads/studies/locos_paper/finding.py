@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.recovery_results import Recovery
 from lens_heads.heads.scores import HeadScores
@@ -20,9 +21,9 @@ class LocosFinding(Finding):
     """What the study found in one model.
 
     `scores` is by method, `questions` by id of a test trial. `k` and `baseline`, the attention method whose heads cost most,
-    were chosen on selection trials. `headline` (at k, by task) is judged, `curve` runs over k, `texts` is by task. `cri`,
-    `literal` and `recovered` are None if the preset skips their stages; `cri` and `recovered` are sentences if they could not
-    be measured.
+    were chosen on selection trials. `question`: whether these need theirs, or why that cannot be told. `headline` (at k, by
+    task) is judged, `curve` runs over k, `texts` is by task. `cri`, `literal` and `recovered` are None if the preset skips their
+    stages; `cri` and `recovered` are sentences if they could not be measured.
     """
 
     k: int
@@ -32,6 +33,7 @@ class LocosFinding(Finding):
     curve: AblationCurve
     texts: dict[str, AblationCurve]
     questions: dict[str, str]
+    question: QuestionNeed | str = ""
     cri: HeadScores | str | None = None
     literal: HeadScores | None = None
     recovered: Recovery | str | None = None
@@ -47,10 +49,25 @@ class LocosFinding(Finding):
         others = {"cri": self.patched, "literal_share": self.literal}
         return {**self.scores, **{name: found for name, found in others.items() if found is not None}}
 
+    @property
+    def meaning(self) -> str:
+        """What the trials can show of retrieval by meaning, in a sentence."""
+        told = (
+            f"Whether the question decides: {self.question}." if isinstance(self.question, str) else f"{self.question}."
+        )
+        decided = not isinstance(self.question, str) and self.question.decides
+        limit = (
+            ""
+            if decided
+            else " Nothing here shows retrieval by meaning: heads that write the answer whatever is asked would do."
+        )
+        return told[:1].upper() + told[1:] + limit
+
     def notes(self) -> dict[str, Any]:
         note = self.recovered.examples if isinstance(self.recovered, Recovery) else self.recovered
         return {
             "k": self.k,
+            "question_note": self.meaning,
             "heads": self.scores[LEAD].values.numel(),
             "best_attention_baseline": self.baseline,
             "outcomes": self.scores[LEAD].meta["outcomes"],

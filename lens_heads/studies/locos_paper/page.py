@@ -61,7 +61,8 @@ def _sentence(finding: LocosFinding) -> str:
     before, after = (texts.values(one, "contains") for one in (Condition.none(), Condition.top(LEAD, finding.k)))
     return (
         f"{finding.model}: {first['claim'].lower()}: {first['verdict']} ({first['found']}). Without LOCOS's top "
-        f"{finding.k} heads, {after.sum():.0f} of {len(before)} answers are right instead of {before.sum():.0f}."
+        f"{finding.k} heads, {after.sum():.0f} of {len(before)} answers are right instead of {before.sum():.0f}. "
+        f"{finding.meaning}"
     )
 
 

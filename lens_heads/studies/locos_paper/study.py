@@ -45,6 +45,7 @@ def costs(plan: Preset, shape: HeadGeometry) -> dict[str, int]:
     selected = len(plan.trials(plan.select))
     return {
         "detection": selected,
+        "question": 3 * min(plan.choose, selected),
         "choice": min(plan.choose, selected) * (2 + (1 + len(ATTENTION)) * sizes),
         "rivals": min(plan.rivals, selected) * 2 * heads,
         "headline": min(plan.max_trials, tests) * (2 + methods) + 2 * few,
@@ -116,6 +117,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         scores = run.stage("detection", stages.detect, model, select, plan, folder, self.extra["tuned_lens"])
         tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
         setup = stages.LocosSetup(model, plan, select, test, folder)
+        question = run.stage("question", stages.asked, setup)
         choice = run.stage("choice", stages.chosen, setup, scores)
         k = plan.fixed_k(shape.n_layers * shape.n_heads) or smallest_k(choice, LEAD)
         baseline = best_baseline(choice, k)
@@ -152,10 +154,14 @@ class LocosStudy(Study[Preset, LocosFinding]):
             curve=curve,
             texts=texts,
             questions={trial.id: trial.question for trial in test},
+            question=question,
             cri=cri,
             literal=literal,
             recovered=mended,
         )
+        if not isinstance(question, str):
+            frames["question"] = question.frame
+        tables.show(tables.plain(f"{shape.name}: {found.meaning}"))
         frames["claims"] = claims(found, plan.described())
         every_head = [ranked(name, one).assign(method=name) for name, one in found.ranked.items()]
         trials["scores"] = pd.concat(every_head, ignore_index=True)
