@@ -146,44 +146,20 @@ FAMILIES = {
     "stablelm": Family("stablelm", dict(_LLAMA, use_parallel_residual=True, qk_layernorm=True)),
     "gpt_bigcode": Family("gpt_bigcode", dict(_GPT, multi_query=True), "transformer.h", "attn", v="", o="c_proj"),
 }
+_BERT: dict[str, Any] = {name: value for name, value in _LLAMA.items() if name != "num_key_value_heads"}
 PARTLY = {
     "modernbert": Family(
         "modernbert-decoder",
-        dict(
-            _TOKENS,
-            num_hidden_layers=LAYERS,
-            hidden_size=WIDTH,
-            intermediate_size=48,
-            num_attention_heads=HEADS,
-            max_position_embeddings=512,
-            layer_types=_TYPES,
-            local_attention=6,
-            cls_token_id=1,
-            sep_token_id=2,
-        ),
+        dict(_BERT, layer_types=_TYPES, local_attention=6, cls_token_id=1, sep_token_id=2),
         attention="attn",
         v="",
         o="Wo",
     ),
-    "bert": Family(
-        "bert",
-        dict(
-            _TOKENS,
-            num_hidden_layers=LAYERS,
-            hidden_size=WIDTH,
-            intermediate_size=48,
-            num_attention_heads=HEADS,
-            max_position_embeddings=512,
-            is_decoder=True,
-        ),
-        "bert.encoder.layer",
-        "attention",
-        v="",
-        o="output.dense",
-    ),
+    "bert": Family("bert", dict(_BERT, is_decoder=True), "bert.encoder.layer", "attention", v="", o="output.dense"),
 }
 """Those on which something is refused: what is read through the unembedding of ModernBERT, which has a layer before it, and what
 is read off the residual stream of a BERT decoder, which has its norms in it."""
+KNOWN = FAMILIES | PARTLY
 GATES: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "afmoe": lambda attention, x: torch.sigmoid(attention.gate_proj(x)).reshape(*x.shape[:2], HEADS, -1),
     "laguna": lambda attention, x: torch.nn.functional.softplus(attention.g_proj(x)).reshape(*x.shape[:2], HEADS, -1),
@@ -194,7 +170,7 @@ GATES: dict[str, Callable[[Any, Tensor], Tensor]] = {
 @cache
 def plain(name: str) -> Any:
     """The Hugging Face model, with eager attention."""
-    family = {**FAMILIES, **PARTLY}[name]
+    family = KNOWN[name]
     torch.manual_seed(0)
     config = AutoConfig.for_model(family.kind, **family.settings)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
@@ -227,7 +203,7 @@ def reached(model: Any, path: str) -> Any:
 
 
 def attention(name: str, layer: int) -> Any:
-    family = {**FAMILIES, **PARTLY}[name]
+    family = KNOWN[name]
     return reached(reached(plain(name), family.blocks)[layer], family.attention)
 
 
@@ -239,7 +215,7 @@ def before_projection(name: str, layer: int, edit: Callable[[Tensor], Tensor]) -
         z = args[0]
         return (edit(z.reshape(*z.shape[:-1], HEADS, -1)).reshape(z.shape), *args[1:])
 
-    handle = reached(attention(name, layer), {**FAMILIES, **PARTLY}[name].o).register_forward_pre_hook(hook)
+    handle = reached(attention(name, layer), KNOWN[name].o).register_forward_pre_hook(hook)
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from lens_heads.runs.options import RunOptions
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, mean_interval
 from lens_heads.trials.encoding import trial_list
-from lens_heads.trials.question_swaps import asks_twice, exchange_questions
+from lens_heads.trials.question_swaps import ask_twice, exchange_questions
 from lens_heads.trials.trial import AnyTrial
 
 if TYPE_CHECKING:
@@ -135,16 +135,13 @@ def ability(
             f"trial {bare.id} has no choices to choose from: give choices=, or take packaged(distractors=1)"
         )
     chance = sum(1 / len(one.choices) for one in listed) / len(listed)
-    askable = [one for one in listed if asks_twice(one)]
-    if askable and len(askable) < len(listed):
-        odd = next(one for one in listed if one not in askable)
-        raise ValueError(f"trial {odd.id} has no distractor with a question, and others have: pass trials of one kind")
+    twice = ask_twice(listed)
     first = evaluate(model, listed, generate=generate, **run)
-    if not askable:
+    if not twice:
         return Ability(first, None, chance)
     out = run.get("out")
     inner: Any = run if out is None else {**run, "out": f"{out}/exchanged"}
-    second = evaluate(model, exchange_questions(askable), generate=generate, **inner)
+    second = evaluate(model, exchange_questions(listed), generate=generate, **inner)
     if [f"{id}-exchanged" for id in first.trial_ids] != list(second.trial_ids):  # One of them failed, with a warning.
         first, second = _common(first, second)
     return Ability(first, second, chance)

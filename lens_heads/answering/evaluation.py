@@ -97,7 +97,9 @@ class Evaluation:
         """Of these trials alone, in this order. ValueError for one that is not here."""
         at = {id: place for place, id in enumerate(self.trial_ids)}
         if unknown := [id for id in ids if id not in at]:
-            raise ValueError(f"no trial {unknown[0]!r} was evaluated")
+            raise ValueError(
+                f"no trial {unknown[0]!r} was evaluated: choose from trial_ids, {', '.join(self.trial_ids[:5])}, ..."
+            )
         places = [at[id] for id in ids]
 
         def some(values: Sequence[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, mean_interval, ratio_interval
 from lens_heads.trials.encoding import trial_list
 from lens_heads.trials.needle_swaps import without_needle
-from lens_heads.trials.question_swaps import asks_twice, exchange_questions, permuted_questions
+from lens_heads.trials.question_swaps import ask_twice, exchange_questions, permuted_questions
 from lens_heads.trials.trial import AnyTrial, Trial
 
 if TYPE_CHECKING:
@@ -128,11 +128,7 @@ def question_need(
         ['own question', 'other question', 'no needle']
     """
     listed = trial_list(trials)
-    asking = [asks_twice(one) for one in listed]
-    if any(asking) and not all(asking):
-        odd = listed[asking.index(False)]
-        raise ValueError(f"trial {odd.id} has no distractor with a question, and others have: pass trials of one kind")
-    others = exchange_questions(listed) if all(asking) else permuted_questions(listed, seed=seed)
+    others = exchange_questions(listed) if ask_twice(listed) else permuted_questions(listed, seed=seed)
     asked_otherwise = [_asking(one, other) for one, other in zip(listed, others, strict=True)]
     parts = {"": listed, "other": asked_otherwise, "without": without_needle(listed)}
     found = [evaluate(model, some, generate=False, **_inside(run, name)) for name, some in parts.items()]

@@ -36,8 +36,17 @@ def exchange_questions(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
     return [_in_tokens(one) if isinstance(one, EncodedTrial) else _in_text(one) for one in trial_list(trials)]
 
 
-def asks_twice(trial: AnyTrial) -> bool:
-    """Whether its passage has another question to ask."""
+def ask_twice(trials: Iterable[AnyTrial]) -> bool:
+    """Whether passages have another question to ask. ValueError where only some have."""
+    listed = list(trials)
+    asking = [_asks_twice(one) for one in listed]
+    if any(asking) and not all(asking):
+        odd = listed[asking.index(False)]
+        raise ValueError(f"trial {odd.id} has no distractor with a question, and others have: pass trials of one kind")
+    return any(asking)
+
+
+def _asks_twice(trial: AnyTrial) -> bool:
     if isinstance(trial, Trial):
         return any(one.question for one in trial.distractors)
     return bool(trial.distractors) and trial.corrupt is not None and trial.wrong is not None
