@@ -15,7 +15,7 @@ from lens_heads.answering.evaluation import Evaluation, evaluate
 from lens_heads.model.geometry import Model
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
-from lens_heads.runs.options import RunOptions
+from lens_heads.runs.options import RunOptions, inside
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, mean_interval
 from lens_heads.trials.encoding import trial_list
@@ -139,9 +139,7 @@ def ability(
     first = evaluate(model, listed, generate=generate, **run)
     if not twice:
         return Ability(first, None, chance)
-    out = run.get("out")
-    inner: Any = run if out is None else {**run, "out": f"{out}/exchanged"}
-    second = evaluate(model, exchange_questions(listed), generate=generate, **inner)
+    second = evaluate(model, exchange_questions(listed), generate=generate, **inside(run, "exchanged"))
     if [f"{id}-exchanged" for id in first.trial_ids] != list(second.trial_ids):  # One of them failed, with a warning.
         first, second = _common(first, second)
     return Ability(first, second, chance)

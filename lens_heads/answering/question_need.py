@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,7 +14,7 @@ from lens_heads.answering.evaluation import Evaluation, evaluate
 from lens_heads.model.geometry import Model
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
-from lens_heads.runs.options import RunOptions
+from lens_heads.runs.options import RunOptions, inside
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, mean_interval, ratio_interval
 from lens_heads.trials.encoding import trial_list
@@ -130,8 +130,9 @@ def question_need(
     listed = trial_list(trials)
     others = exchange_questions(listed) if ask_twice(listed) else permuted_questions(listed, seed=seed)
     asked_otherwise = [_asking(one, other) for one, other in zip(listed, others, strict=True)]
-    parts = {"": listed, "other": asked_otherwise, "without": without_needle(listed)}
-    found = [evaluate(model, some, generate=False, **_inside(run, name)) for name, some in parts.items()]
+    parts = {"other": asked_otherwise, "without": without_needle(listed)}
+    found = [evaluate(model, listed, generate=False, **run)]
+    found += [evaluate(model, some, generate=False, **inside(run, name)) for name, some in parts.items()]
     kept = [id for id in found[0].trial_ids if all(id in one.trial_ids for one in found)]
     return QuestionNeed(*(one.of(kept) for one in found))
 
@@ -143,8 +144,3 @@ def _asking(trial: AnyTrial, other: AnyTrial) -> AnyTrial:
         return replace(trial, question=other.question, corrupt=())
     assert not isinstance(other, Trial)
     return replace(trial, tokens=other.tokens, corrupt=None, wrong=None, question=other.question)
-
-
-def _inside(run: Any, name: str) -> Any:
-    out = run.get("out")
-    return run if out is None or not name else {**run, "out": f"{out}/{name}"}

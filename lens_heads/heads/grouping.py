@@ -27,6 +27,11 @@ def labels(trial: Grouped) -> dict[str, str]:
     return dict(zip(COLUMNS, (*named, "", ""), strict=False))
 
 
+def named_groups(trial: Grouped) -> list[str]:
+    """The trial's groups of every kind, by name; none for a trial without."""
+    return [name for name in labels(trial).values() if name]
+
+
 def groups_of(trials: Iterable[Grouped]) -> Labels:
     """The labels of all trials, without the kinds of group that name none."""
     rows = [labels(trial).values() for trial in trials]

@@ -67,6 +67,11 @@ class Run:
         return whole_number("max_new_tokens", self.max_new_tokens, remedy="; use generate=False for logprob alone")
 
 
+def inside(given: Mapping[str, Any], name: str) -> Any:
+    """The same options for a further run, in a subfolder of `out`."""
+    return dict(given) if given.get("out") is None else {**given, "out": f"{given['out']}/{name}"}
+
+
 def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two dictionaries: the keywords that are run options, and all others."""
     known = [field.name for field in fields(Run) if field.name in given]

@@ -6,6 +6,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
+from lens_heads.heads.grouping import named_groups
 from lens_heads.runs.digests import digest
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import EncodedTrial
@@ -40,12 +41,12 @@ def join_dependent(encoded: Sequence[EncodedTrial]) -> None:
     prompts = [one.tokens.numpy().tobytes() for one in encoded]
     needles = [one.tokens[slice(*one.needle)].numpy().tobytes() if one.needle else None for one in encoded]
     shared = repeats(needles)
-    labelled = [[label for at in places for label in _labels(encoded[at])] for places in shared]
+    labelled = [[label for at in places for label in named_groups(encoded[at])] for places in shared]
     # Of trials without a group, one is made below.
     apart = [
         places
         for places, labels in zip(shared, labelled, strict=True)
-        if len({*labels}) == len(labels) and all(_labels(encoded[at]) for at in places)
+        if len({*labels}) == len(labels) and all(named_groups(encoded[at]) for at in places)
     ]
     for what, found in (("needle", shared), ("prompt", repeats(prompts))):
         for places in found:
@@ -60,8 +61,3 @@ def join_dependent(encoded: Sequence[EncodedTrial]) -> None:
             "intervals take them for independent: give them one group, or none",
             stacklevel=users_line(),
         )
-
-
-def _labels(trial: EncodedTrial) -> tuple[str, ...]:
-    """The groups of a trial, which may be of two kinds."""
-    return ((trial.group,) if trial.group else ()) if isinstance(trial.group, str) else trial.group

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from lens_heads.heads.grouping import named_groups
 from lens_heads.runs import checks
 from lens_heads.trials.encoding import trial_list
 from lens_heads.trials.text import contains
@@ -42,8 +43,8 @@ def accepted(trial: AnyTrial) -> tuple[str, ...]:
     return (trial.answer, *trial.aliases)
 
 
-def groups_of(trial: Trial) -> set[str]:
-    return {*([trial.group] if isinstance(trial.group, str) else trial.group)} - {""}
+def share_a_group(one: Trial, other: Trial) -> bool:
+    return not {*named_groups(one)}.isdisjoint(named_groups(other))
 
 
 @lru_cache(maxsize=2**16)

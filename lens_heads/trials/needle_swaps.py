@@ -9,7 +9,7 @@ import torch
 
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoding import trial_list
-from lens_heads.trials.exchanges import accepted, givers, groups_of, mentions, same_answer, with_needles
+from lens_heads.trials.exchanges import accepted, givers, mentions, same_answer, share_a_group, with_needles
 from lens_heads.trials.text import normalize
 from lens_heads.trials.trial import AnyTrial, Trial
 
@@ -49,7 +49,7 @@ def _may_give(giver: Trial, taker: Trial) -> bool:
     return not (
         giver.needle == taker.needle
         or normalize(giver.question) == normalize(taker.question)
-        or groups_of(giver) & groups_of(taker)
+        or share_a_group(giver, taker)
         or same_answer(giver, taker)
         or mentions(giver.needle, accepted(taker))
     )

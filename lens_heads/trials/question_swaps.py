@@ -8,7 +8,7 @@ from dataclasses import replace
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import trial_list
-from lens_heads.trials.exchanges import givers, groups_of, same_answer, with_needles
+from lens_heads.trials.exchanges import givers, same_answer, share_a_group, with_needles
 from lens_heads.trials.text import normalize
 from lens_heads.trials.trial import AnyTrial, Distractor, Trial
 
@@ -85,7 +85,7 @@ def permuted_questions(trials: Iterable[AnyTrial] | AnyTrial, *, seed: int = 0) 
 def _may_ask(giver: Trial, taker: Trial) -> bool:
     """Whether the giver's question asks for nothing in the taker's needle."""
     asks = normalize(giver.question) != normalize(taker.question)
-    return asks and not groups_of(giver) & groups_of(taker) and not same_answer(giver, taker)
+    return asks and not share_a_group(giver, taker) and not same_answer(giver, taker)
 
 
 def _in_text(trial: Trial) -> Trial:

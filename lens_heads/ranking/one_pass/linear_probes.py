@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from lens_heads.heads.grouping import labels as group_labels
+from lens_heads.heads.grouping import named_groups
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import run_activations
 from lens_heads.model.geometry import Model
@@ -127,7 +127,7 @@ def _kinds(labels: Sequence[Any], trials: Sequence[EncodedTrial], folds: int) ->
 
 def _groups(trials: Sequence[EncodedTrial]) -> Int[np.ndarray, " trial"]:
     """A number per trial, the same for trials that share a group, or have others between them that do."""
-    named = [[name for name in group_labels(trial).values() if name] for trial in trials]
+    named = [named_groups(trial) for trial in trials]
     order = {name: i for i, name in enumerate(dict.fromkeys(name for names in named for name in names), len(trials))}
     links = [(i, order[name]) for i, names in enumerate(named) for name in names]
     size = len(trials) + len(order)
