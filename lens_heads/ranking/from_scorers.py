@@ -10,15 +10,16 @@ from lens_heads.ranking.method import Method, Needs, Rank
 from lens_heads.ranking.one_pass.repeated import repeated_blocks
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.ranking.one_pass.scorer import Scorer
-from lens_heads.ranking.one_pass.scorers import PAIR_SCORERS, REPEATED_SCORERS, SCORERS
+from lens_heads.ranking.one_pass.scorers import NAMED_SCORERS, PAIR_SCORERS, REPEATED_SCORERS, SCORERS
 from lens_heads.trials.context_pairs import context_pairs
 
 BLOCK = 50
 """Tokens in a block of the repeated-token scores, which is written three times."""
 
 
-def by_scorer(scorer: Scorer, family: str = "observational") -> Method:
-    """A scorer of needles: one teacher-forced pass."""
+def by_scorer(scorer: Scorer, family: str = "") -> Method:
+    """A scorer of needles: one teacher-forced pass. Its family, unless one is given, is that of its direction."""
+    family = family or ("exact" if scorer.direction == "exact" else "observational")
 
     def rank(material: Material) -> HeadScores:
         how: dict[str, Any] = material.loop(scorer.name)
@@ -54,7 +55,9 @@ def _method(of: Scorer, family: str, rank: Rank, needs: Needs = "", **about: Any
 
 
 METHODS = (
-    *(by_scorer(one, "exact" if one.direction == "exact" else "observational") for one in SCORERS.values()),
+    *map(by_scorer, SCORERS.values()),
     *map(_repeated, REPEATED_SCORERS.values()),
     _context(PAIR_SCORERS["context_divergence"]),
 )
+ONLY_NAMED = {name: by_scorer(one) for name, one in NAMED_SCORERS.items()}
+"""Methods of needles that run if they are named, and are no part of all methods."""

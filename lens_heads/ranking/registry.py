@@ -14,7 +14,7 @@ from lens_heads.heads.styles import add_style
 from lens_heads.model.geometry import head_geometry
 from lens_heads.ranking import baselines, from_scorers
 from lens_heads.ranking.causal import ablated, attribution, function_vectors, knockout, patching
-from lens_heads.ranking.from_scorers import by_scorer
+from lens_heads.ranking.from_scorers import ONLY_NAMED, by_scorer
 from lens_heads.ranking.gates import duo, hardkuma, head_gating, lofit, soft_injection
 from lens_heads.ranking.masks import localize
 from lens_heads.ranking.material import Material
@@ -49,7 +49,7 @@ class Methods(Mapping[str, Method]):
 
     def __getitem__(self, name: str) -> Method:
         if name not in self._held:
-            close = difflib.get_close_matches(str(name), self._held, 1)
+            close = difflib.get_close_matches(str(name), [*self._held, *ONLY_NAMED], 1)
             meant = f"did you mean {close[0]!r}? " if close else ""
             if "," in str(name):
                 meant = "several methods are a list, ['locos', 'dla']; "
@@ -83,7 +83,8 @@ for _method in methods.values():
 
 def identity(method: Method) -> str:
     """The name; for a method of your own, with a hash of its code."""
-    return method.name if methods.get(method.name) is method else labelled(method.name, method.rank, True)
+    ours = methods.get(method.name, ONLY_NAMED.get(method.name))
+    return method.name if ours is method else labelled(method.name, method.rank, True)
 
 
 def resolve(given: Any) -> list[Method]:
@@ -113,7 +114,7 @@ def _as_method(given: Any) -> Method:
         return given
     if isinstance(given, str):
         try:
-            return methods[given]
+            return ONLY_NAMED[given] if given in ONLY_NAMED else methods[given]
         except KeyError as error:
             raise ValueError(error.args[0]) from None
     if isinstance(given, Scorer):

@@ -80,6 +80,19 @@ def test_what_a_method_lacks_is_named_before_anything_runs() -> None:
         lh.rank(model(), TRIALS, "locos", k=0, **Q)
 
 
+def test_methods_that_run_only_if_named_are_named_here_too() -> None:
+    found = lh.rank(model(), TRIALS, ["copy_tokens", "locos"], **Q)
+    plain = lh.score_heads(model(), TRIALS, ["copy_tokens"], teacher_forced=True, **Q)["copy_tokens"]
+    torch.testing.assert_close(found["copy_tokens"].per_trial, plain.per_trial, rtol=0, atol=0)
+    (method,) = resolve("locos_choice")
+    assert "locos_choice" not in lh.methods
+    assert identity(method) == "locos_choice"
+    with pytest.raises(ValueError, match="did you mean 'locos_choice'"):
+        lh.rank(model(), TRIALS, "locos_choise", **Q)
+    with pytest.raises(ValueError, match="locos_choice compares the needle with a distractor"):
+        lh.rank(model(), TRIALS, "locos_choice", **Q)
+
+
 def test_your_own_enter_in_the_same_way() -> None:
     def mine(material: Material) -> HeadScores:
         return lh.rank(material.model, material.trials, "locos", **Q)["locos"]

@@ -177,6 +177,6 @@ def check_parts(scorer: Scorer, trials: Iterable[EncodedTrial]) -> None:
             )
         if "wrong" in scorer.needs and trial.wrong is None:
             raise ValueError(
-                f"{scorer.name} compares the answer with a wrong one, and trial {trial.id} has none: give wrong=, or a "
-                "distractor with an answer"
+                f"{scorer.name} compares the answer with a wrong one, and trial {trial.id} has none that begins with another "
+                "token: give wrong=, or a distractor with such an answer"
             )
