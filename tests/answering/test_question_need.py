@@ -36,6 +36,7 @@ def test_the_share_of_the_needle_s_worth_that_another_question_takes(other: floa
 def test_few_trials_and_needles_without_worth_tell_nothing() -> None:
     few = [evaluation(nats).of(IDS[:4]) for nats in (-1.0, -8.0, -9.0)]
     assert QuestionNeed(*few).decides is None
+    assert "takes 0.88 [no interval] of what the needle is worth" in str(QuestionNeed(*few))
     worthless = QuestionNeed(evaluation(-1.0), evaluation(-1.0), evaluation(-1.0))
     assert worthless.decides is None
     assert "cannot be told" in str(worthless)

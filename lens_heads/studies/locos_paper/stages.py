@@ -30,7 +30,7 @@ from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.stats import Precision
 from lens_heads.studies.locos_paper.finding import LEAD
-from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, RIVALS, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ASKED, ATTENTION, HEADLINE_METHODS, RIVALS, TASK, Preset
 from lens_heads.trials.trial import Trial
 
 TUNED = "locos (tuned lens)"
@@ -177,7 +177,7 @@ def patched(setup: LocosSetup, texts: AblationCurve) -> HeadScores | str:
 def asked(setup: LocosSetup) -> QuestionNeed | str:
     """Whether selection trials need their question, or the reason why it cannot be told."""
     try:
-        return question_need(setup.model, setup.select[: setup.plan.choose], out=setup.out / "question")
+        return question_need(setup.model, setup.select[:ASKED], out=setup.out / "question")
     except ValueError as error:  # No other question for some trial, or no haystack that takes the needle's place.
         return f"cannot be told: {error}"
 

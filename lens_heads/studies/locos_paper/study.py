@@ -23,7 +23,7 @@ from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import best_baseline, claims, registered
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, measured, ranked
 from lens_heads.studies.locos_paper.page import page
-from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, PRESETS, RIVALS, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ASKED, ATTENTION, HEADLINE_METHODS, PRESETS, RIVALS, TASK, Preset
 from lens_heads.studies.presets import named_preset, resized
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct, several
 from lens_heads.studies.seen import Seen
@@ -45,7 +45,7 @@ def costs(plan: Preset, shape: HeadGeometry) -> dict[str, int]:
     selected = len(plan.trials(plan.select))
     return {
         "detection": selected,
-        "question": 3 * min(plan.choose, selected),
+        "question": 3 * min(ASKED, selected),
         "choice": min(plan.choose, selected) * (2 + (1 + len(ATTENTION)) * sizes),
         "rivals": min(plan.rivals, selected) * 2 * heads,
         "headline": min(plan.max_trials, tests) * (2 + methods) + 2 * few,
