@@ -57,6 +57,8 @@ from .interventions.activations import TrialActivations as TrialActivations
 from .interventions.activations import mean_activations as mean_activations
 from .interventions.activations import trial_activations as trial_activations
 from .interventions.patch import patch as patch
+from .interventions.row_activations import RowActivations as RowActivations
+from .interventions.row_activations import row_activations as row_activations
 from .interventions.steer import steer as steer
 from .interventions.vectors import HeadVectors as HeadVectors
 from .interventions.vectors import task_vectors as task_vectors

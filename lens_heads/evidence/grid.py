@@ -19,7 +19,6 @@ from lens_heads.heads.conditions import BARE, HeadSet
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import by_lowest_layer
 from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.independence import check_independent
@@ -85,8 +84,8 @@ class Grid:
         ablated = [name for name in encoded if not name.endswith(BARE)]
         if ablation.spans and len(ablated) > 1:
             raise ValueError(
-                f"span= lists one span for each trial, but there are {len(ablated)} tasks ({', '.join(ablated)}): run each task "
-                "with spans of its own, or pass one span, 'needle' or 'last'"
+                f"spans or donors are given for each trial, but there are {len(ablated)} tasks ({', '.join(ablated)}): run each "
+                "task with its own, or pass one span, 'needle' or 'last'"
             )
         _warn_of_shared({name: encoded[name] for name in ablated})
         for task in ablated:
@@ -163,7 +162,7 @@ class Grid:
         self, trials: list[EncodedTrial], sets: list[tuple[Head, ...]], units: list[GridUnit], filled: Prefilled | None
     ) -> dict[tuple[str, ...], Result]:
         """Trials under sets of heads, side by side, by the keys of the units."""
-        order, begins = by_lowest_layer(sets, int(self.model.cfg.n_layers))
+        order, begins = self.ablation.ordered(sets, int(self.model.cfg.n_layers))
         ordered, room = [sets[at] for at in order], self.options.room(self.generate)
         with ablate_each(self.model, ordered, self.ablation):
             results = answer_batch(self.model, trials, room, filled=filled, begins=begins)
@@ -189,15 +188,18 @@ class Grid:
             parts = [encoded[a : min(b, len(encoded[:end]))] for a, b in pairwise(ends)]
             blocks = [block for part in parts for block in together(part, batched(self.model, self.options.batch_size))]
             units += [
-                GridUnit(
-                    task, trial, heads, number, len(block) * at_once(self.model, len(block) * max(map(len, block)))
-                )
+                GridUnit(task, trial, heads, number, len(block) * self._at_once(block))
                 for number, block in enumerate(blocks)
                 for heads, most in mine.items()
                 for trial in block
                 if self._places[task][trial.id] < most
             ]
         return units
+
+    def _at_once(self, block: Sequence[EncodedTrial]) -> int:
+        """How many sets of heads run side by side on these trials."""
+        length = max(map(len, block))
+        return at_once(self.model, len(block) * (1 if self.ablation.late else length), length)
 
     def _most(self, one: HeadSet, task: str) -> int:
         """How many of a task's trials a set runs on, counted from the first."""

@@ -42,20 +42,22 @@ def ablate(
         heads: `Head`s, "L12H1" strings or pairs; an empty list is allowed and changes nothing. They are places and
             know no model: those found in another checkpoint are ablated here too, which is how a transfer is tested.
         kind: at `hook_z`: "zero", "mean" (default; mean over calibration trials and positions), "resample" (same
-            position of another trial), "patch" (the same, but only at the positions of that run; see `patch`),
+            position of another trial), "patch" (the same, but only at the positions of that run; see `patch`), "interchange"
+            (at the last row of each prompt, that of the trial's own donor),
             "scale" (`factor`), "add" (`factor`=1 times a vector), "mix" (z to (1 - `a`) z + `a` times a vector, `a`=1 and times
             the vectors' gates). At the query before QK-norm and rotation: "query_mean" (as in the LOCOS authors' code; not
             uniform attention), "query_zero". At the pattern: "uniform", "streaming" (`sink`=4, `recent`=64), "identity"
             (`u`=1), "emphasise" (attention to a `span` times `factor`=100, renormalized), "chunks" (each head and row reads
             its own `n_chunks` chunks of `chunk_size`=256 keys: the first, its own, the one before, and the best by q.k). Or an
             `Ablation`, which includes reference and options.
-        reference: `mean_activations(...)` for the means, `trial_activations(...)` for "resample", `HeadVectors` for "add" and
-            "mix".
+        reference: `mean_activations(...)` for the means, `trial_activations(...)` for "resample", `row_activations(...)` for
+            "interchange", `HeadVectors` for "add" and "mix".
 
     A `span` is (start, end) in tokens from a prompt's first, or a list with one for each prompt of a batch; or, where trials
     run (`evaluate`, `ablation_curve`, `score_heads`), a list with one for each trial of the call, in the order in which they
     are given, "needle" (each trial's own) or "last" (the last row of each prompt). It says which keys "emphasise" is about,
-    and which rows "add" and "mix" change (default: all).
+    and which rows "zero", "mean", "resample", "add" and "mix" change (default: all). With "last", where trials run under many
+    sets of heads, the prompt runs once for all of them: what heads write where the answer begins, at a fraction of the cost.
 
     Contexts can be nested; the innermost acts last. The hooks are removed when the block ends, even with an exception.
 

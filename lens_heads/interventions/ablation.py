@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 
+from lens_heads.heads.head import Head
+from lens_heads.heads.sets import by_lowest_layer
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.interventions.kinds import KINDS, REQUIRED
-from lens_heads.interventions.spans import check_number, check_within, ends_of, spans_of
+from lens_heads.interventions.row_activations import RowActivations
+from lens_heads.interventions.spans import LAST, check_number, check_within, ends_of, spans_of
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_owner
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
@@ -20,11 +23,12 @@ from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.digests import Encoded
 
-Reference = MeanActivations | TrialActivations | HeadVectors
+Reference = MeanActivations | TrialActivations | RowActivations | HeadVectors
 
 _MAKE = {
     MeanActivations: "lh.mean_activations(model, calibration_trials)",
     TrialActivations: "lh.trial_activations(model, other_trial)",
+    RowActivations: "lh.row_activations(model, other_prompts)",
     HeadVectors: "lh.task_vectors(model, trials), or lh.HeadVectors(z)",
 }
 
@@ -76,14 +80,30 @@ class Ablation:
 
     @property
     def spans(self) -> int:
-        """How many spans it has, one for each trial of a call; 0 if it has one for all, a named part, or none."""
+        """How many spans or donors it has, one for each trial of a call; 0 if it has one span for all, a named part, or none."""
+        if isinstance(self.reference, RowActivations):
+            return len(self.reference.z)
         given = self.options.get("span")
         return len(given) if isinstance(given, tuple) and len(given) > 1 else 0
+
+    @property
+    def late(self) -> bool:
+        """Whether it changes nothing before the last row of a prompt, so that one prefill serves all sets of heads."""
+        return self.options.get("span") == LAST
+
+    def ordered(self, sets: Sequence[Sequence[Head]], n_layers: int) -> tuple[list[int], list[int]]:
+        """The order in which sets of heads join a forward, and the layers from which their runs differ (`by_lowest_layer`)."""
+        order, begins = by_lowest_layer(sets, n_layers)
+        return order, [n_layers] * len(sets) if self.late else begins
 
     def check_spans(self, trials: Sequence[Encoded], room: int = 0, what: str = "trials") -> None:
         """ValueError if it has one span for each of another number of trials, or one that begins behind all that is run of its
         trial: `room` tokens may be generated."""
         given = self.options.get("span")
+        if isinstance(self.reference, RowActivations) and len(self.reference.z) != len(trials):
+            raise ValueError(
+                f"there are {len(self.reference.z)} donors, but {len(trials)} {what}: pass one for each, in their order"
+            )
         if isinstance(given, tuple):
             check_number(len(given), len(trials), what)
             check_within(torch.tensor(given), ends_of(trials, room))
@@ -172,6 +192,8 @@ def reference_digest(reference: Reference | None) -> str:
         return "none"
     if isinstance(reference, HeadVectors):
         return reference.digest
+    if isinstance(reference, RowActivations):
+        return digest([list(reference.trial_ids), tensor_digest(reference.z)])
     if isinstance(reference, MeanActivations):
         return digest([list(reference.trial_ids), tensor_digest(reference.z), tensor_digest(reference.q)])
     return digest([reference.id, reference.first, tensor_digest(reference.z)])

@@ -66,7 +66,7 @@ class MeanActivations:
     def __post_init__(self) -> None:
         typed_fields(self)
         for name in ("z", "q"):
-            _check_finite(name, getattr(self, name), "the means")
+            check_finite(name, getattr(self, name), "the means")
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors file. OSError naming it if that fails."""
@@ -125,7 +125,7 @@ class TrialActivations:
 
     def __post_init__(self) -> None:
         typed_fields(self)
-        _check_finite("z", self.z, f"the run of trial {self.id}")
+        check_finite("z", self.z, f"the run of trial {self.id}")
         checks.whole_number("first", self.first, 0)
 
     def check(self, shape: HeadGeometry) -> None:
@@ -137,7 +137,8 @@ class TrialActivations:
             )
 
 
-def _check_finite(name: str, values: Tensor, what: str) -> None:
+def check_finite(name: str, values: Tensor, what: str) -> None:
+    """ValueError naming the first value that is not finite."""
     bad = values[~values.isfinite()]
     if len(bad):
         raise ValueError(f"{what}: {name} contains {float(bad[0])}: load the model in float32 or bfloat16")

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
-from lens_heads.interventions.spans import END, PLACE, check_within, inside, spans_in_batch
+from lens_heads.interventions.row_activations import RowActivations
+from lens_heads.interventions.spans import END, LAST, PLACE, check_within, inside, spans_in_batch
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.passes import Pass, Running
 from lens_heads.model.support import Need
@@ -80,6 +81,16 @@ Edit = Callable[[Tensor, Setting], Tensor]
 patterns."""
 
 
+def _within(edit: Edit) -> Edit:
+    """The edit of z, at the rows of the option `span` alone."""
+
+    def apply(x: Tensor, at: Setting) -> Tensor:
+        edited = edit(x, at)
+        return edited if at.options["span"] is None else torch.where(_rows(x, at), edited, x)
+
+    return apply
+
+
 def _zero(x: Tensor, at: Setting) -> Tensor:
     return torch.zeros_like(x)
 
@@ -119,6 +130,18 @@ def _patch(x: Tensor, at: Setting) -> Tensor:
         at.effect.beyond = "" if at.effect.fitted else f"the run that is patched in has {run} positions and {longer}"
     at.effect.note(bool(inside.any()), "no row that ran is one of the run that is patched in")
     return torch.where(inside[:, :, None, None].to(x.device), _at(at.reference.z[at.layer], steps, x, at), x)
+
+
+def _interchange(x: Tensor, at: Setting) -> Tensor:
+    """z of the trial's own donor at the last row of the prompt; unchanged elsewhere."""
+    if PLACE not in at.now.named:
+        raise ValueError(
+            "kind='interchange' has a donor for each trial, which are known where trials run (evaluate, ablation_curve, ...): "
+            "use patch(model, heads, donor) for a forward of your own"
+        )
+    donors = at.now.named[PLACE][: len(x), 0]
+    given = at.reference.z[donors, at.layer][:, None, at.heads].to(x)
+    return torch.where(_rows(x, at), given, x)
 
 
 def _uniform(x: Tensor, at: Setting) -> Tensor:
@@ -225,9 +248,10 @@ NEEDS: dict[str, tuple[Need, ...]] = {"hook_z": ("writes",), "hook_q": ("queries
 """What editing the activation at each hook rests on."""
 
 KINDS: dict[str, Kind] = {
-    "zero": Kind("hook_z", _zero),
-    "mean": Kind("hook_z", partial(_mean, name="z"), MeanActivations),
-    "resample": Kind("hook_z", _resample, TrialActivations),
+    "zero": Kind("hook_z", _within(_zero), options={"span": None}),
+    "mean": Kind("hook_z", _within(partial(_mean, name="z")), MeanActivations, {"span": None}),
+    "resample": Kind("hook_z", _within(_resample), TrialActivations, {"span": None}),
+    "interchange": Kind("hook_z", _interchange, RowActivations, {"span": LAST}),
     "patch": Kind("hook_z", _patch, TrialActivations),
     "scale": Kind("hook_z", _scale, options={"factor": REQUIRED}),
     "add": Kind("hook_z", _add, HeadVectors, {"factor": 1.0, "span": None}),

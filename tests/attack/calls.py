@@ -104,6 +104,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "match_heads": (lh.match_heads, lambda: dict(model_a=M(), model_b=M(), texts=["hello there " * 6] * 3, **Q)),
     "mean_activations": (lh.mean_activations, lambda: dict(model=M(), trials=TWO, **Q)),
     "trial_activations": (lh.trial_activations, lambda: dict(model=M(), trial=TRIALS[0])),
+    "row_activations": (lh.row_activations, lambda: dict(model=M(), trials=TWO, **Q)),
     "patch_heads": (lh.patch_heads, lambda: dict(model=M(), trials=PAIRS, **Q)),
     "path_patch": (lh.path_patch, lambda: dict(model=M(), senders=["L0H1"], receivers="logits", trials=PAIRS, **Q)),
     "planted": (lh.planted_model, lambda: dict()),

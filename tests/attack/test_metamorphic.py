@@ -74,6 +74,7 @@ FUNCTIONS: dict[str, Function] = {
     "token_curves": worlds.token_curves,
     "mean_activations": worlds.mean_activations,
     "trial_activations": worlds.trial_activations,
+    "row_activations": worlds.row_activations,
     "task_vectors": worlds.task_vectors,
     "describe": worlds.describe,
     "head_signatures": worlds.head_signatures,

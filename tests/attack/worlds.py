@@ -327,6 +327,11 @@ def trial_activations(world: World, **options: Any) -> Found:
     return Found({name: {"z": z.transpose(1, 2)} for name, z in found.items()})
 
 
+def row_activations(world: World, **options: Any) -> Found:
+    found = lh.row_activations(world.model, world.trials, progress=False, **options)
+    return Found({name: {"z": z} for name, z in zip(found.trial_ids, found.z, strict=True)})
+
+
 def task_vectors(world: World, **options: Any) -> Found:
     return Found(whole={"z": lh.task_vectors(world.model, world.trials).z}, weight=len(world.trials))
 

@@ -422,8 +422,8 @@ WRONG = {
         r"kind='streaming' has no option 'window': its options are sink, recent",
     ),
     "option where there is none": (
-        {"kind": "zero", "factor": 2.0},
-        r"kind='zero' has no option 'factor': its options are none",
+        {"kind": "query_zero", "factor": 2.0},
+        r"kind='query_zero' has no option 'factor': its options are none",
     ),
     "missing option": ({"kind": "scale"}, r"kind='scale' needs factor=\.\.\., e\.g\."),
     "missing mean": ({"kind": "mean"}, r"kind='mean' needs a reference, none was given: .*mean_activations\("),

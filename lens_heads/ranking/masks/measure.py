@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float
 from lens_heads.answering.choices import CHOICE_METRICS, without_choices
 from lens_heads.answering.evaluation import FORCED_METRICS, answer_batch, check_metric
 from lens_heads.heads.head import Head
-from lens_heads.heads.sets import by_lowest_layer
 from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.independence import check_reference
@@ -162,7 +161,7 @@ class MaskedMetric:
         return found
 
     def _measure(self, masks: list[Bool[np.ndarray, "layer head"]]) -> list[Result]:
-        order, begins = by_lowest_layer([self.heads(mask) for mask in masks], self.shape.n_layers)
+        order, begins = self.ablation.ordered([self.heads(mask) for mask in masks], self.shape.n_layers)
         sets = [self.heads(masks[at]) for at in order]
         records: list[dict[str, dict[str, Any]]] = [{} for _ in sets]
         kept = self._prefilled()
@@ -207,6 +206,8 @@ class MaskedMetric:
         if any(filled is None for filled in kept):
             return 1
         lengths = [len(block) * max(map(len, block)) for block in self._blocks]
+        if self.ablation.late:
+            return at_once(self.model, max(map(len, self._blocks)), max(lengths))
         rows = [filled.tokens.numel() for filled in kept if filled is not None]
         return at_once(self.model, max(shared, *rows), max(lengths))
 
