@@ -13,7 +13,7 @@ from lens_heads.evidence.curve_results import MAIN_TASK, AblationCurve
 from lens_heads.evidence.grid import Grid, Tasks
 from lens_heads.evidence.head_sets import capped, check_names, limited, named_rankings, named_scores, plan_sets
 from lens_heads.evidence.verdicts import judge
-from lens_heads.heads.conditions import BARE, NO_ABLATION, NO_NEEDLE, Condition, HeadSet, head_set
+from lens_heads.heads.conditions import BARE, NO_ABLATION, NO_NEEDLE, TOP_NO_NEEDLE, Condition, HeadSet, head_set
 from lens_heads.heads.controls import CONTROLS, AnyControls, Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.named import AnyRankings
@@ -36,8 +36,10 @@ from lens_heads.trials.trial import AnyTrial
 
 BESIDE = Controls(CONTROLS, draws=8, trials=20)
 """The controls by default."""
-JUDGED = Controls(("random", "random_like", NO_NEEDLE), draws=40, trials=20)
-"""The controls by default where a verdict is asked for. Without needles, none is left out."""
+WITHOUT = (NO_NEEDLE, TOP_NO_NEEDLE)
+"""What runs on prompts without needles."""
+JUDGED = Controls(("random", "random_like", *WITHOUT), draws=40, trials=20)
+"""The controls by default where a verdict is asked for; of trials without needles, those that need none."""
 
 
 class CurveRun(AblationRun, total=False):
@@ -111,7 +113,7 @@ def ablation_curve(
     precision = precision if precision is None or isinstance(precision, Precision) else Precision(precision)
     main, tasks = _named_tasks(trials, specificity or {})
     default = default_controls(tasks[main], verdict is not None)
-    controls = Controls.given(default if controls is None else controls, default, (*CONTROLS, NO_NEEDLE))
+    controls = Controls.given(default if controls is None else controls, default, (*CONTROLS, *WITHOUT))
     if verdict is not None and "random" not in controls.names:
         named = ", ".join(controls.names) or "none"
         raise ValueError(f"controls: {named}: a verdict needs random heads: leave controls= out, or add 'random'")
@@ -119,7 +121,13 @@ def ablation_curve(
     check_ranks(chosen, sizes)
     options["reference"] = _reference(model, kind, options.get("reference"), chosen, options.get("progress", True))
     ablation, run = ablation_run(model, kind, options)
-    bare = _bare(tasks) if NO_NEEDLE in controls.names else {}
+    if ablation.of_trials and TOP_NO_NEEDLE in controls.names:
+        if controls is not default:
+            raise ValueError(
+                f"controls={TOP_NO_NEEDLE!r}: spans and donors belong to prompts with their needles: leave that control out"
+            )
+        controls = replace(controls, names=[name for name in controls.names if name != TOP_NO_NEEDLE])
+    bare = _bare(tasks) if {*WITHOUT} & {*controls.names} else {}
     grid = Grid.of(model, {**tasks, **bare}, ablation, run, generate)
     if not selecting:
         grid.check_independent(chosen)
@@ -133,6 +141,8 @@ def ablation_curve(
     planned = [one if one.tasks is not None else replace(one, tasks=tuple(tasks)) for one in planned]
     if bare:
         planned.append(replace(NO_ABLATION, condition=Condition.no_needle(), tasks=tuple(bare)))
+    if TOP_NO_NEEDLE in controls.names:
+        planned += [_without(one, bare) for one in planned if one.condition.set == "top"]
     meta = {
         **grid.settings,
         "task": main,  # Of a stored curve.
@@ -152,7 +162,7 @@ def default_controls(trials: Sequence[AnyTrial], judged: bool) -> Controls:
     if not judged:
         return BESIDE
     needles = all(getattr(trial, "needle", None) for trial in trials)
-    return JUDGED if needles else replace(JUDGED, names=[name for name in JUDGED.names if name != NO_NEEDLE])
+    return JUDGED if needles else replace(JUDGED, names=[name for name in JUDGED.names if name not in WITHOUT])
 
 
 def _reference(
@@ -216,13 +226,19 @@ def _bare(tasks: Mapping[str, Sequence[AnyTrial]]) -> dict[str, list[AnyTrial]]:
     }
 
 
+def _without(one: HeadSet, bare: Mapping[str, Sequence[AnyTrial]]) -> HeadSet:
+    """The heads of a ranking's top set, on the prompts without needles of the same tasks."""
+    tasks = [_bare_name(task) for task in one.tasks or () if _bare_name(task) in bare]
+    return replace(one, condition=replace(one.condition, set=TOP_NO_NEEDLE), tasks=tuple(tasks))
+
+
 def _bare_name(task: str) -> str:
     return f"{task}{BARE}"
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
     """The table with prompts without needles as a condition of their task."""
-    bare = table["set"] == NO_NEEDLE
+    bare = table["set"].isin(WITHOUT)
     return table.assign(task=table["task"].mask(bare, table["task"].str.removesuffix(BARE)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from lens_heads.answering.evaluation import METRICS, range_of
 from lens_heads.evidence import estimates as statistics
 from lens_heads.evidence.estimates import Draws
 from lens_heads.evidence.words import Verdict
-from lens_heads.heads.conditions import Condition, with_draws
+from lens_heads.heads.conditions import TOP_NO_NEEDLE, Condition, with_draws
 from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.runs.digests import file_digest
 from lens_heads.runs.drawn import Drawn
@@ -182,16 +182,20 @@ class AblationCurve(Drawn):
     def share_lost(
         self, condition: Condition, metric: str = "logprob", task: str | None = None, level: float = 0.95
     ) -> Interval[float]:
-        """What share of the needle's benefit an ablation removes: (none - ablated) / (none - without needle).
+        """What share of the needle's benefit an ablation removes; 1 is as bad as no needle.
 
-        The benefit is what the needle adds to the metric of the unablated model, so 1 is as bad as no needle. ValueError
-        unless "no_needle" was among the controls.
+        1 - (ablated - ablated without needle) / (none - without needle), a difference in differences: what ablation does to
+        prompts without the needle is not counted. Where the curve has no "top_no_needle", (none - ablated) / (none - without
+        needle), which counts it. The benefit is what the needle adds to the metric of the unablated model. ValueError unless
+        "no_needle" was among the controls.
         """
-        none, now = self.pair(Condition.none(), condition, metric, task)
-        bare = self.draws(Condition.no_needle(), metric, task).dropna()
-        both = none.index.intersection(bare.index)
-        parts = (none.loc[both], now.loc[both], bare.loc[both])
-        return statistics.share_lost(*parts, self.groups(both, task), level)
+        names = [Condition.none(), condition, Condition.no_needle()]
+        twin = Condition.top_no_needle(condition.method, condition.k)
+        if condition.set == "top" and twin in self.conditions(task):
+            names.append(twin)
+        found = [self.draws(one, metric, task).dropna() for one in names]
+        both = reduce(lambda kept, one: kept.intersection(one.index), found[1:], found[0].index)
+        return statistics.share_lost(*(one.loc[both] for one in found), groups=self.groups(both, task), level=level)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -239,7 +243,7 @@ class AblationCurve(Drawn):
         measured = self.conditions(task)
         for condition in measured:
             best = Condition.top(lead, condition.k)
-            if condition.k == 0 or condition == best or best not in measured:
+            if condition.k == 0 or condition == best or best not in measured or condition.set == TOP_NO_NEEDLE:
                 continue
             difference, low, high = self.difference(condition, best, metric, task)
             rows.append(
@@ -275,7 +279,7 @@ class AblationCurve(Drawn):
         none, now = self.pair(Condition.none(), condition, metric, task)
         if metric == "logprob":
             none, now = none.apply(np.exp), now.apply(np.exp)
-        return statistics.share_lost(none, now, None, self.groups(none.index, task), level)
+        return statistics.share_lost(none, now, groups=self.groups(none.index, task), level=level)
 
     def plot(self, metric: str | None = None, task: str | None = None, title: str | None = None) -> go.Figure:
         """The metric against k: one line per ranking with its interval, controls dashed."""

@@ -65,15 +65,26 @@ def gaps(one: Draws, other: Draws) -> Float[np.ndarray, "draw trial"]:
 
 
 def share_lost(
-    before: Draws, after: Draws, nothing: Draws | None, groups: Groups, level: float = 0.95
+    before: Draws,
+    after: Draws,
+    nothing: Draws | None = None,
+    after_nothing: Draws | None = None,
+    *,
+    groups: Groups,
+    level: float = 0.95,
 ) -> Interval[float]:
-    """(before - after) / (before - nothing) in sums over the same trials; without `nothing`, the worst value is 0."""
+    """((before - after) - (nothing - after_nothing)) / (before - nothing) in sums over the same trials.
+
+    Without `nothing`, the worst value is 0; without `after_nothing`, nothing is lost there.
+    """
     a, b = before.to_numpy(float), after.to_numpy(float)
     if not len(a):
         return NOTHING
     if nothing is None and a.shape[1] == b.shape[1] == 1 and are_shares(a, b):
         return relative_loss_interval(a[:, 0], b[:, 0], groups=groups, level=level)
     above = _tensor(gaps(before, after))
+    if nothing is not None and after_nothing is not None:
+        above = above - _tensor(gaps(nothing, after_nothing))
     below = _tensor(a.T if nothing is None else gaps(before, nothing)).expand_as(above)
     return ratio_interval(above, below, groups=groups, level=level)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lens_heads.heads.conditions import NO_ABLATION, NO_NEEDLE, Condition, HeadSet, head_set
+from lens_heads.heads.conditions import NO_ABLATION, NO_NEEDLE, TOP_NO_NEEDLE, Condition, HeadSet, head_set
 from lens_heads.heads.controls import CONTROLS, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.named import AnyRankings, by_name
@@ -14,7 +14,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import to_query_heads
 from lens_heads.runs import checks
 
-RESERVED = ("none", "any", NO_NEEDLE, *CONTROLS)
+RESERVED = ("none", "any", NO_NEEDLE, TOP_NO_NEEDLE, *CONTROLS)
 """Names that tables use for no ablation and for controls."""
 
 

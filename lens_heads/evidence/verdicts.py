@@ -53,7 +53,7 @@ __all__ = [
 ]
 __dir__ = __all__.copy
 
-CONTROLLED = 'Controls(("random", "random_like", "no_needle"), draws=40, of="all")'
+CONTROLLED = 'Controls(("random", "random_like", "no_needle", "top_no_needle"), draws=40, of="all")'
 """What a curve needs so that every verdict can be given."""
 
 
@@ -73,7 +73,8 @@ def breaks(
     of the share lies below `share`, or that of the cost below 0.
 
     Args:
-        curve: with `Controls(("random", "random_like", "no_needle"), draws=40)`; layer-matched heads may be missing.
+        curve: with `Controls(("random", "random_like", "no_needle", "top_no_needle"), draws=40)`; layer-matched heads may be
+            missing, and without "top_no_needle" the share counts what ablation does to any prompt.
         ranking: by default the lead. k: by default the curve's only one.
 
     Raises ValueError for a ranking, k, metric or task that was not measured, and without random or no-needle controls.

@@ -11,7 +11,7 @@ from lens_heads.heads.head import Head
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_NEEDLE = "no_needle"
+NO_NEEDLE, TOP_NO_NEEDLE = "no_needle", "top_no_needle"
 BARE = ", without needles"
 """Ends the name under which a task's prompts without needles run."""
 
@@ -20,7 +20,8 @@ BARE = ", without needles"
 class Condition:
     """k heads: `set` says which, `method` of which ranking.
 
-    Sets: "none", "no_needle" (no ablation, prompts without their needles), "top", "bottom", "random", "random_like", "given".
+    Sets: "none", "no_needle" (no ablation, prompts without their needles), "top", "top_no_needle" (the same, prompts without
+    their needles), "bottom", "random", "random_like", "given".
 
     Example:
         >>> lh.Condition("locos", "random", 5)
@@ -45,6 +46,11 @@ class Condition:
     def top(cls, method: str, k: int) -> Condition:
         """The k best heads of a ranking."""
         return cls(method, "top", k)
+
+    @classmethod
+    def top_no_needle(cls, method: str, k: int) -> Condition:
+        """The k best heads of a ranking, on prompts without their needles: what they cost where there is nothing to find."""
+        return cls(method, TOP_NO_NEEDLE, k)
 
     @classmethod
     def bottom(cls, method: str, k: int) -> Condition:

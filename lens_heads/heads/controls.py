@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from lens_heads.heads.conditions import NO_NEEDLE
+from lens_heads.heads.conditions import NO_NEEDLE, TOP_NO_NEEDLE
 from lens_heads.heads.head import Head
 from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.runs import checks
@@ -17,7 +17,7 @@ CONTROLS = ("bottom", "random", "random_like")
 SAME_LAYER = "same_layer"
 MOST_DRAWS = 10_000
 """Sets of random heads, each of which takes a pass for every trial."""
-KNOWN = (*CONTROLS, SAME_LAYER, NO_NEEDLE)
+KNOWN = (*CONTROLS, SAME_LAYER, NO_NEEDLE, TOP_NO_NEEDLE)
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,12 @@ class Controls:
         "bottom": the k lowest heads of the ranking.
         "same_layer": for every chosen head the next of its layer that was not chosen (`recovery`).
         "no_needle": no ablation, on prompts without their needles (`ablation_curve`; `Trial`s with a haystack).
+        "top_no_needle": every ranking's top heads on these prompts too, so that what ablation does to any prompt is not counted
+            as lost benefit (`AblationCurve.share_lost`); as many more runs as there are trials and rankings.
     `draws`: sets of random heads of each size; a verdict takes 40.
     `seed`: of the first draw; draw i has seed + i, so more draws begin with the same sets, and another seed redraws them.
     `of`: the rankings whose bottom and layer-matched heads are taken: names, "all", or None for the lead. "random" and
-        "no_needle" belong to no ranking.
+        those without needles do not ask.
     `trials`: random heads run on the first so many trials of a task; None for all. Draws carry most of the variance, so 20
         trials are enough.
 

@@ -14,7 +14,7 @@ from lens_heads.heads.sets import by_lowest_layer
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
 from lens_heads.interventions.kinds import KINDS, REQUIRED
 from lens_heads.interventions.row_activations import RowActivations
-from lens_heads.interventions.spans import LAST, check_number, check_within, ends_of, spans_of
+from lens_heads.interventions.spans import LAST, NEEDLE, check_number, check_within, ends_of, spans_of
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.belonging import check_owner
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
@@ -85,6 +85,11 @@ class Ablation:
             return len(self.reference.z)
         given = self.options.get("span")
         return len(given) if isinstance(given, tuple) and len(given) > 1 else 0
+
+    @property
+    def of_trials(self) -> bool:
+        """Whether what it does belongs to each trial's own prompt: its span or donor, or its needle."""
+        return self.spans > 0 or self.options.get("span") == NEEDLE
 
     @property
     def late(self) -> bool:

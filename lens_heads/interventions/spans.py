@@ -17,6 +17,7 @@ Span: TypeAlias = tuple[int, int]
 Part: TypeAlias = Literal["needle", "last"]
 Spans: TypeAlias = tuple[Span, ...] | Part
 """Half-open (start, end), in tokens from a prompt's first, without padding; or each trial's needle, or its prompt's last row."""
+NEEDLE: Part = "needle"
 LAST: Part = "last"
 PLACE, END = "place", "end"
 

@@ -78,6 +78,7 @@ def _line(curve: CurveLike, method: str, shown: Style, set_: str, rows: Any, shi
     draws = int(table.loc[(table["method"] == method) & (table["set"] == set_), "draw"].nunique())
     name = {
         "top": f"top k by {shown.label}",
+        "top_no_needle": f"top k by {shown.label},<br>no needle in the prompt",
         "bottom": f"bottom k by {shown.label}",
         "random": f"random k ({draws} draws)",
         "random_like": f"random k, same layers<br>as {shown.label} ({draws} draws)",

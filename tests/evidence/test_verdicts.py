@@ -258,6 +258,46 @@ def test_the_floor_is_the_prompt_without_its_needle() -> None:
 
 
 @pytest.mark.slow
+def test_what_ablation_does_without_the_needle_is_no_lost_benefit() -> None:
+    """The share is a difference in differences, equal to one of plain evaluations under the same ablation."""
+    model, few = tiny("llama-gqa"), lh.Controls("top_no_needle")
+    asked = lh.tasks.packaged("test", n=6, context_length=480)
+    without, ranking = lh.sanity.without_needle(asked), lh.sanity.random_ranking(model)
+    options: dict[str, Any] = {"ks": (2,), "kind": "zero", "generate": False, "progress": False}
+    curve = lh.ablation_curve(model, asked, {"lead": ranking}, controls=few, **options)
+    means = []
+    for heads in ([], ranking.top(2)):
+        with lh.ablate(model, heads, kind="zero"):
+            means += [
+                lh.evaluate(model, one, generate=False, progress=False).mean("logprob") for one in (asked, without)
+            ]
+    told, bare, ablated, both = means
+    found = curve.share_lost(Condition.top("lead", 2))
+    assert found.value == pytest.approx(1 - (ablated - both) / (told - bare), rel=1e-3)
+    assert [one.set for one in curve.conditions()] == ["none", "top", "no_needle", "top_no_needle"]
+    assert curve.differences("logprob").empty
+    counted = AblationCurve(curve.per_trial[curve.per_trial["set"] != "top_no_needle"], {})
+    assert counted.share_lost(Condition.top("lead", 2)).value == pytest.approx(
+        (told - ablated) / (told - bare), rel=1e-3
+    )
+    with pytest.raises(ValueError, match="spans and donors belong to prompts with their needles"):
+        lh.ablation_curve(model, asked, {"lead": ranking}, controls=few, span="needle", **{**options, "kind": "zero"})
+
+
+def test_an_ablation_that_costs_as_much_without_the_needle_takes_nothing_of_its_benefit() -> None:
+    curve = made(np.random.default_rng(3), 60, lost=3.5)
+    table = curve.per_trial
+    bare, lost = (table[table["set"] == name] for name in ("no_needle", "top"))
+    lost = lost[lost["method"] == "lead"].set_index("trial")["logprob"]
+    none = table[table["set"] == "none"].set_index("trial")["logprob"]
+    as_much = bare["logprob"].to_numpy() - (none - lost)[bare["trial"]].to_numpy()
+    twin = bare.assign(method="lead", set="top_no_needle", k=5, logprob=as_much)
+    found = AblationCurve(pd.concat([table, twin], ignore_index=True), {}).share_lost(Condition.top("lead", 5))
+    assert found.value == pytest.approx(0, abs=1e-9)
+    assert curve.share_lost(Condition.top("lead", 5)).value > 0.5
+
+
+@pytest.mark.slow
 def test_precision_stops_on_width_and_keeps_what_was_run() -> None:
     model, trials = tiny("llama-gqa"), [random_trial(seed, 20 + seed % 7) for seed in range(30)]
     ranking = lh.sanity.random_ranking(model)

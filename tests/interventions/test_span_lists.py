@@ -150,7 +150,9 @@ def test_another_number_of_spans_than_trials(gqa: Any) -> None:
 
 def test_spans_of_one_task_are_not_those_of_another(gqa: Any) -> None:
     others = [replace(trial, id=f"other {trial.id}") for trial in TRIALS]
-    with pytest.raises(ValueError, match=r"spans or donors are given for each trial, but there are 2 tasks \(main, other\)"):
+    with pytest.raises(
+        ValueError, match=r"spans or donors are given for each trial, but there are 2 tasks \(main, other\)"
+    ):
         lh.ablation_curve(
             gqa,
             TRIALS,

@@ -201,6 +201,8 @@ def _set(method: str, which: str) -> str:
     """Which heads a row ablates, in words; the prompt without its needle is no set of heads."""
     if which == "no_needle":
         return "no head, no needle in the prompt"
+    if which == "top_no_needle":
+        return f"best by {method_style(method).label}, no needle in the prompt"
     named = (
         method_style(which).label
         if method in ("any", "none")

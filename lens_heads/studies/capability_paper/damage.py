@@ -107,7 +107,7 @@ def lost(curve: AblationCurve, here: Condition, right: str, task: str, chance: f
     if not above_chance(curve.values(BEFORE, right, task).tolist(), chance):
         return NOTHING
     luck = pd.DataFrame(chance, index=before.index, columns=before.columns)
-    value, low, high = statistics.share_lost(before, after, luck, curve.groups(before.index, task))
+    value, low, high = statistics.share_lost(before, after, luck, groups=curve.groups(before.index, task))
     _, least, most = wilson(min(max(value, 0.0), 1.0), max(float(before.to_numpy().sum()), 1.0))
     return Interval(value, float(np.minimum(low, least)), float(np.maximum(high, most)))
 

@@ -184,7 +184,7 @@ class Preset:
             raise ValueError(f"methods={', '.join(self.methods)} {wrong}: use {LEAD!r} and any of {', '.join(known)}")
         if self.k not in self.ks:
             raise ValueError(f"k={self.k}: use one of ks={', '.join(map(str, self.ks))}, which the curves pass through")
-        ready = [name for name, kind in KINDS.items() if kind.reference is None and not kind.options]
+        ready = [name for name, kind in KINDS.items() if kind.reference is None and not any(kind.options.values())]
         if self.kind not in ready:
             raise ValueError(
                 f"kind={self.kind!r}: use {' or '.join(map(repr, ready))}, which need no reference or options"
