@@ -1,7 +1,7 @@
 """Intervals of means in nats: over trials, over trials crossed with random draws, over clusters; and of ratios of means.
 
-Each bound is the wider one of two. Student's t with the standard error of the design holds its level for symmetric values and
-few draws; the bootstrap-t over trials, or over clusters, holds it for skewed values. tests/stats measure both.
+Each bound is the widest one. Student's t with the standard error of the design holds its level for symmetric values and few
+draws; the bootstrap-t over trials, over clusters and over draws holds it for skewed values. tests/stats measure them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from lens_heads.stats.resampling import bootstrap_t, tails_of, trials_of
 FEWEST = 5
 """The fewest trials, clusters or random draws that have an interval: t of fewer values reaches further than it tells."""
 
+RESAMPLED, LARGE = 10, 5
+"""Fewer clusters than these, of so many trials each, and fewer draws have Student's bounds alone: resamples of six are too often
+the same few, so that bounds of the bootstrap-t reach to the end of the range; and means of whole clusters are hardly skewed."""
 
 T = TypeVar("T")
 
@@ -73,6 +76,7 @@ class Interval(_Estimate[T]):
 
 
 Table: TypeAlias = Float[np.ndarray, "draw trial item"]
+Estimates: TypeAlias = Float[np.ndarray, " item"]
 Part: TypeAlias = tuple[Float[np.ndarray, " item"], int]
 """A part of a variance, and its degrees of freedom."""
 
@@ -264,9 +268,29 @@ def _bounds(
         shared, _ = _variance(_clustered(tables, [both(clusters[0], clusters[-1]) for clusters in found]))
         variance, freedom = np.maximum(first + second - shared, np.maximum(first, second)), np.minimum(one, other)
     reach = scipy_stats.t.ppf(tails[1], freedom) * np.sqrt(variance)
-    resampled = [bootstrap_t([table.mean(0) for table in each], tails, n, seed) for each in clustered]
+    told = [each for each in clustered if not _few_and_large(each, tables)]
+    resampled = [bootstrap_t([table.mean(0) for table in each], tails, n, seed) for each in told]
+    if max(map(len, tables)) >= RESAMPLED:
+        resampled.append(_over_draws(tables, mean, variance, tails, n, seed))
     lows, highs = zip((mean - reach, mean + reach), *resampled, strict=True)
     return np.min(lows, axis=0), np.max(highs, axis=0)
+
+
+def _over_draws(
+    tables: Sequence[Table], mean: Estimates, variance: Estimates, tails: list[float], n: int, seed: int
+) -> tuple[Estimates, Estimates]:
+    """The bootstrap-t over draws, at the standard error of the whole design: a rare draw that breaks a task skews the mean."""
+    by_draw = np.sum([table.mean(1) for table in tables], axis=0)
+    alone = by_draw.var(0, ddof=1) / len(by_draw)
+    wider = np.sqrt(np.divide(variance, alone, out=np.zeros_like(alone), where=alone > 0))
+    low, high = bootstrap_t([by_draw], tails, n, seed)
+    return mean + (low - mean) * wider, mean + (high - mean) * wider
+
+
+def _few_and_large(clustered: Sequence[Table], tables: Sequence[Table]) -> bool:
+    """Whether these are fewer than `RESAMPLED` clusters of at least `LARGE` trials each."""
+    pairs = zip(clustered, tables, strict=True)
+    return any(each.shape[1] < RESAMPLED and LARGE * each.shape[1] <= table.shape[1] for each, table in pairs)
 
 
 def _clustered(tables: Sequence[Table], clusters: Sequence[Int[np.ndarray, " trial"]]) -> list[Table]:

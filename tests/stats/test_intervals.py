@@ -92,6 +92,32 @@ def test_clusters_of_two_kinds_that_cross_are_covered() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shape", ["normal", "exponential"])
+def test_six_clusters_that_cross_others_are_covered_and_have_bounds_that_tell(shape: str) -> None:
+    """Six templates, whose resamples are too often the same few: bounds of a bootstrap over them would reach anywhere."""
+    (draw, truth), rng = DRAWN[shape], np.random.default_rng(6)
+    frames, kinds = np.arange(120) % 6, rng.permutation(np.arange(120) % 15)
+    effects = 0.3 * rng.normal(size=(6, STUDIES))[frames] + 0.3 * rng.normal(size=(15, STUDIES))[kinds]
+    values = torch.from_numpy(draw(rng, (120, STUDIES)) + effects)
+    found = stats.mean_interval(values, groups=[frames, kinds], n=500)
+    assert 0.92 <= coverage(found[1:], truth) <= 0.99
+    assert float(found.half_width.median()) < 0.6  # With the bootstrap-t over the six: two and a half times that.
+    assert float(found.half_width.quantile(0.99)) < 1.2
+
+
+@pytest.mark.slow
+def test_a_rare_draw_that_breaks_a_task_is_covered() -> None:
+    """One set of heads in twenty breaks it. Misses that remain are tables without any such draw, one in eight."""
+    rng, held, studies = np.random.default_rng(8), 0, 1500
+    for _ in range(studies):
+        broken = 3 * (rng.random((40, 1)) < 0.05) * (1 + 0.3 * rng.normal(size=(1, 20)))
+        noise = 0.1 * rng.normal(size=(40, 1)) + 0.3 * rng.normal(size=(1, 20)) + 0.3 * rng.normal(size=(40, 20))
+        found = stats.crossed_interval(torch.from_numpy(broken + noise), n=300)
+        held += found.low <= 0.15 <= found.high
+    assert held / studies >= 0.92
+
+
+@pytest.mark.slow
 def test_a_ratio_is_covered() -> None:
     rng, held = np.random.default_rng(3), 0
     for _ in range(400):
