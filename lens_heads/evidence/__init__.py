@@ -4,6 +4,7 @@ Takes heads as they are given: no ranking is made here.
 """
 
 from lens_heads.evidence import verdicts
+from lens_heads.evidence.areas import areas
 from lens_heads.evidence.contrast import contrast
 from lens_heads.evidence.correlation import correlate
 from lens_heads.evidence.correlation_results import Correlation
@@ -24,7 +25,7 @@ from lens_heads.evidence.validation import MatchValidation, validate_match
 
 __all__ = [
     "AblationCurve", "Correlation", "FaithfulnessCurve", "Generality", "MatchValidation", "NothingFlipped",
-    "Recovery", "StreamingTable", "TransferMatrix", "ablation_curve", "contrast", "correlate", "faithfulness",
+    "Recovery", "StreamingTable", "TransferMatrix", "ablation_curve", "areas", "contrast", "correlate", "faithfulness",
     "generality", "read_counts", "read_rankings", "recovery", "reinforce", "reinforced_heads", "repair",
     "streaming", "streaming_cache", "transfer_matrix", "validate_match", "verdicts",
 ]  # fmt: skip

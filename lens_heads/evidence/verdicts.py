@@ -20,6 +20,7 @@ from lens_heads.evidence.words import (
     Verdict,
     benefit,
     bound,
+    in_nats,
     judged_break,
     judged_spared,
     nats,
@@ -196,12 +197,12 @@ NOTHING_RIGHT = "no trial is right without ablation, so nothing can be lost"
 
 def _at_floor(curve: AblationCurve, metric: str, task: str) -> bool:
     """Whether a share of right answers is 0 before anything is ablated."""
-    return not metric.endswith("logprob") and not curve.values(Condition.none(), metric, task).any()
+    return not in_nats(metric) and not curve.values(Condition.none(), metric, task).any()
 
 
 def _check_margin(margin: float, metric: str) -> None:
     """ValueError for a margin that is none, or that no share can exceed."""
-    if checks.finite("margin", margin, 0) >= 1 and not metric.endswith("logprob"):
+    if checks.finite("margin", margin, 0) >= 1 and not in_nats(metric):
         raise ValueError(
             f"margin={margin!r}: {metric} is a share from 0 to 1, of which no loss is that large: use e.g. 0.05"
         )

@@ -145,7 +145,12 @@ def untold(verdict: Verdict, found: Interval[float], at: float) -> Verdict:
 
 def nats(found: Interval[float], metric: str = "logprob") -> str:
     """A cost with its unit: nats, or for a share the metric's name."""
-    return f"{_said(found, '.2f')} {'nats' if metric.endswith('logprob') else metric}"
+    return f"{_said(found, '.2f')} {'nats' if in_nats(metric) else metric}"
+
+
+def in_nats(metric: str) -> bool:
+    """Whether a metric is a log-probability, or a difference of two."""
+    return metric.endswith(("logprob", "margin"))
 
 
 def bound(upper: float) -> str:

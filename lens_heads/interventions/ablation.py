@@ -105,10 +105,8 @@ class Ablation:
         """ValueError if it has one span for each of another number of trials, or one that begins behind all that is run of its
         trial: `room` tokens may be generated."""
         given = self.options.get("span")
-        if isinstance(self.reference, RowActivations) and len(self.reference.z) != len(trials):
-            raise ValueError(
-                f"there are {len(self.reference.z)} donors, but {len(trials)} {what}: pass one for each, in their order"
-            )
+        if isinstance(self.reference, RowActivations):
+            self.reference.check_trials(trials, what)
         if isinstance(given, tuple):
             check_number(len(given), len(trials), what)
             check_within(torch.tensor(given), ends_of(trials, room))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.heads.made_on import MadeOn, records
+from lens_heads.heads.made_on import MadeOn
 from lens_heads.interventions.activations import check_finite, run_activations
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import identified
@@ -20,7 +21,7 @@ from lens_heads.runs import engine
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_fields
-from lens_heads.trials.digests import prompt_digest
+from lens_heads.trials.digests import Encoded, prompt_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
@@ -43,10 +44,8 @@ class RowActivations:
     model: ModelIdentity = ModelIdentity("")
     prompts: tuple[str, ...] = ()
 
-    @property
-    def made_on(self) -> tuple[MadeOn, ...]:
-        """The donors, as rankings record their trials."""
-        return records(self.trial_ids, self.prompts)
+    made_on: ClassVar[tuple[MadeOn, ...]] = ()
+    """Nothing leaks from donors: another trial may well be one. That none is its own is checked where trials run."""
 
     def __post_init__(self) -> None:
         typed_fields(self)
@@ -60,6 +59,19 @@ class RowActivations:
             raise ValueError(
                 f"the rows of the donors have shape {tuple(self.z.shape[1:])} [layer, head, d_head], but {shape.name} has "
                 f"{(shape.n_layers, shape.n_heads, shape.d_head)}: compute row_activations(model, donors) on this model"
+            )
+
+    def check_trials(self, trials: Sequence[Encoded], what: str = "trials") -> None:
+        """ValueError unless there is a donor for each trial, and none is its own."""
+        if len(self.z) != len(trials):
+            raise ValueError(
+                f"there are {len(self.z)} donors, but {len(trials)} {what}: pass one for each, in their order"
+            )
+        own = [one.id for one, prompt in zip(trials, self.prompts, strict=False) if prompt_digest(one) == prompt]
+        if own:
+            raise ValueError(
+                f"{len(own)} of the {what} are their own donors ({own[0]!r}, ...), which changes nothing: take other prompts, "
+                "such as tasks.exchange_questions(trials)"
             )
 
 
