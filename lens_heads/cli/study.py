@@ -72,6 +72,28 @@ def locos(
         study.locos(model or study.MODELS, preset, out, tuned_lens, **more, **loading.all_options)
 
 
+@app.command()
+@loads
+def choosing(
+    model: Models = None,
+    preset: Annotated[
+        str, typer.Option(help="direct, onehop or twohop (kinds of question), quick, or negative-model.")
+    ] = "direct",
+    quick: Quick = False,
+    max_trials: MaxTrials = None,
+    plan: Plan = False,
+    out: Folder = Path("runs/choosing"),
+    *,
+    loading: Sharing,
+) -> None:
+    """Which heads choose what the question asks for? Passages with two needles, of which the question picks one."""
+    from lens_heads.studies.choosing import study
+
+    more = {"max_trials": max_trials, "plan": plan}
+    with loading.part(out):
+        study.choosing(model or study.MODELS, _size(preset, quick, "direct"), out, **more, **loading.all_options)
+
+
 @app.command("fragile-tasks")
 @loads
 def fragile_tasks(
@@ -124,7 +146,7 @@ def capability(
         study.capability(models, capability, size, out, words, allowed, **more, **loading.all_options)
 
 
-def _size(preset: str, quick: bool) -> str:
-    if quick and preset not in ("packaged", "quick"):
+def _size(preset: str, quick: bool, default: str = "packaged") -> str:
+    if quick and preset not in (default, "quick"):
         raise ValueError(f"--quick conflicts with --preset {preset}. Omit one of them.")
     return "quick" if quick else preset

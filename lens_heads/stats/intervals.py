@@ -24,7 +24,7 @@ from lens_heads.stats.resampling import bootstrap_t, tails_of, trials_of
 FEWEST = 5
 """The fewest trials, clusters or random draws that have an interval: t of fewer values reaches further than it tells."""
 
-RESAMPLED, LARGE = 10, 5
+RESAMPLED, LARGE = 10, 3
 """Fewer clusters than these, of so many trials each, and fewer draws have Student's bounds alone: resamples of six are too often
 the same few, so that bounds of the bootstrap-t reach to the end of the range; and means of whole clusters are hardly skewed."""
 

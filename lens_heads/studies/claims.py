@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD
+from lens_heads.stats import Interval
 from lens_heads.studies.presets import beside
 
 
@@ -35,6 +36,11 @@ class Found:
     def nothing(cls, why: str) -> Found:
         """Nothing was measured."""
         return cls(math.nan, math.nan, math.nan, why, UNTOLD)
+
+    @classmethod
+    def by(cls, decides: Interval[float], text: str, verdict: str, p: float = math.nan) -> Found:
+        """What an interval decides."""
+        return cls(decides.value, decides.low, decides.high, text, verdict, p)
 
     def row(self, claim: Mapping[str, Any], **names: Any) -> dict[str, Any]:
         """The claim as a row of a table; `names` fill the placeholders in its texts."""

@@ -1,0 +1,146 @@
+"""The study of choices: planted heads told apart, no word on models that cannot do the task, and claims judged again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+
+import lens_heads as lh
+from lens_heads.evidence.verdicts import HOLDS, UNTOLD
+from lens_heads.sanity.planted import Planted
+from lens_heads.studies.choosing import stages
+from lens_heads.studies.choosing.claims import claims, registered, rejudged
+from lens_heads.studies.choosing.finding import ChoosingFinding, by_meaning, looked_at
+from lens_heads.studies.choosing.presets import KINDS, METHODS, PRESETS, Preset
+from lens_heads.studies.choosing.study import ChoosingStudy, measured
+from lens_heads.studies.runner import StageRun
+
+CALL = PRESETS["quick"].select
+PLAN = Preset(
+    CALL, CALL, ks=(1, 2), choose=20, max_trials=40, draws=40, few=20, whole=8, whole_ks=(1,), whole_draws=5, alone=2
+)
+
+
+def found_in(planted: Planted, out: Path, plan: Preset = PLAN) -> ChoosingFinding:
+    """What the study finds in a planted model, whose passages are in tokens."""
+    model = planted.model
+    select, test = (
+        stages.can(model, planted.trials(24, seed=seed, distractors=1), plan, out / f"{seed}") for seed in (1, 2)
+    )
+    begun = ChoosingFinding(
+        model="planted",
+        frames={"ability": test.able.frame},
+        able=test.able,
+        question=stages.needed(model, select, out / "question"),
+        passages={"all": 24, "both right": len(test.passing)},
+    )
+    if not (select.able.does and test.able.does):
+        return begun
+    run = StageRun.begin(out / "run", {}, Console(quiet=True))
+    asked = (stages.asked_twice(one.passing, plan.max_trials) for one in (select, test))
+    return measured(begun, stages.Setup(model, plan, *asked, out / "run"), run)
+
+
+@pytest.fixture(scope="module")
+def selective(tmp_path_factory: pytest.TempPathFactory) -> tuple[Planted, ChoosingFinding]:
+    """Heads that read the question, and heads that write any name, which only raise both answers."""
+    planted = lh.planted_model(layers=6, selectors=1, copiers=2, writers=1, seed=3)
+    return planted, found_in(planted, tmp_path_factory.mktemp("selective"))
+
+
+@pytest.mark.slow
+def test_the_head_that_reads_the_question_is_told_from_those_that_write_any_name(
+    selective: tuple[Planted, ChoosingFinding],
+) -> None:
+    planted, found = selective
+    (selector,) = planted.of("selector")
+    heads = looked_at(found).set_index("head")
+    assert heads.index[0] == str(selector)
+    assert heads.loc[str(selector), "low"] > 1
+    for name in map(str, planted.of("copier")):
+        if name in heads.index:
+            assert abs(heads.loc[name, "cost"]) < 0.1
+    assert found.scores["locos_choice"].top(1) == found.scores["attention_mass_vs_distractor"].top(1) == [selector]
+    assert found.scores["patching"].top(1) == [selector]
+    # The old design's measure, the answer's own log-probability, falls without the head that writes any name, too.
+    copier = planted.of("copier")[0]
+    with lh.ablate(planted.model, copier, kind="zero"):
+        ablated = lh.evaluate(planted.model, planted.trials(24, seed=2, distractors=1), generate=False, progress=False)
+    intact = found.able.asked
+    assert intact.mean("logprob") - ablated.mean("logprob") > 0.2
+    assert ablated.mean("choice_margin") > 0.9 * intact.mean("choice_margin")
+
+
+@pytest.mark.slow
+def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, ChoosingFinding]) -> None:
+    _, found = selective
+    table = claims(found).set_index("id")
+    assert table.loc["ability", "verdict"] == HOLDS
+    assert table.loc["direction", "verdict"] == HOLDS  # Towards right minus other, the selector comes first.
+    assert set(registered(PLAN)["id"]) == set(table.index)
+    again = rejudged({"judged_trials": found.trials["judged_trials"]}, found).set_index("id")
+    pd.testing.assert_frame_equal(again, table)
+    assert set(found.trials["judged_trials"]["kind"]) == {*KINDS, stages.EVERYWHERE}
+    assert by_meaning(found.frames["heads"]) >= 0
+    assert set(METHODS) >= set(found.scores) - {"patching"}
+    flipped = found.curves["counterfactual"].values(
+        lh.Condition.top("locos_choice", found.k["locos_choice"]), "choice_margin"
+    )
+    assert flipped.mean() < 0
+
+
+@pytest.mark.slow
+def test_nothing_is_said_of_a_model_that_writes_any_name(tmp_path: Path) -> None:
+    planted = lh.planted_model(copiers=1, selectors=0)
+    found = found_in(planted, tmp_path)
+    assert not found.able.does
+    assert not found.curves
+    assert "Nothing is said of its heads" in found.sentence
+    table = claims(found).set_index("id")
+    assert table.loc["ability", "verdict"] != HOLDS
+    assert set(table.drop("ability")["verdict"]) == {UNTOLD}
+    assert set(table.drop("ability")["found"]) == {"the model does not do this task"}
+
+
+@pytest.mark.slow
+def test_a_model_without_the_ability_gets_a_page_and_no_curves(tmp_path: Path, capsys: Any) -> None:
+    model = lh.load_model("smollm2-135m-instruct")
+    plan = Preset(("packaged", {**CALL[1], "n": 6}), ("packaged", {**CALL[1], "n": 6, "split": "test"}))
+    (found,) = lh.studies.choosing(model, preset=plan, out=tmp_path / "run")
+    stored = json.loads((tmp_path / "run" / "study_choosing.json").read_text())
+    assert stored["models"][found.model]["does"] is False
+    assert "Nothing is said of its heads" in (tmp_path / "run" / "report.html").read_text()
+    assert not found.scores
+    assert ChoosingStudy(plan, "own").seen(found) is None
+
+
+def test_passages_pass_only_if_both_questions_are_answered() -> None:
+    def part(ids: tuple[str, ...], margins: list[float]) -> lh.answering.Evaluation:
+        values = torch.tensor(margins)
+        return lh.answering.Evaluation(ids, {"choice_margin": values, "choice": (values > 0).float()}, ids, ids)
+
+    planted = lh.planted_model(selectors=1)
+    trials = planted.trials(4, distractors=1)
+    ids = tuple(trial.id for trial in trials)
+    able = lh.answering.Ability(
+        part(ids, [1, 1, -1, 0]), part(tuple(f"{id}-exchanged" for id in ids), [1, -1, 1, 1]), 0.5
+    )
+    assert [trial.id for trial in stages.Passages(trials, able).passing] == [ids[0]]
+    both = stages.asked_twice(trials[:2])
+    assert [trial.id for trial in both] == [ids[0], f"{ids[0]}-exchanged", ids[1], f"{ids[1]}-exchanged"]
+
+
+def test_presets() -> None:
+    with pytest.raises(ValueError, match="control='other': use 'random_initialised'"):
+        Preset(CALL, CALL, control="other")
+    with pytest.raises(ValueError, match="choose=0"):
+        Preset(CALL, CALL, choose=0)
+    for plan in PRESETS.values():
+        assert plan.select[1]["split"] == "select"
+        assert plan.test[1]["split"] == "test"
