@@ -82,7 +82,8 @@ def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, Choos
     _, found = selective
     table = claims(found).set_index("id")
     assert table.loc["ability", "verdict"] == HOLDS
-    assert table.loc["direction", "verdict"] == HOLDS  # Towards right minus other, the selector comes first.
+    assert table.loc["patching", "verdict"] == HOLDS
+    assert table.loc["turns", "verdict"] == HOLDS
     assert set(registered(PLAN)["id"]) == set(table.index)
     again = rejudged({"judged_trials": found.trials["judged_trials"]}, found).set_index("id")
     pd.testing.assert_frame_equal(again, table)
