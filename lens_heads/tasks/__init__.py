@@ -54,6 +54,7 @@ from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.tasks.succession import succession
 from lens_heads.tasks.swearing import swearing
 from lens_heads.tasks.word_pairs import word_pairs
+from lens_heads.trials.distractors import add_distractors
 from lens_heads.trials.documents import DocumentTrial
 from lens_heads.trials.question_swaps import exchange_questions
 from lens_heads.trials.trial import Trial
@@ -155,7 +156,7 @@ def load(name: str, **arguments: Any) -> list[Any]:
     return TASKS[name].trials(**arguments)
 
 
-__all__ = ["HALVES", "OF_DOCUMENTS", "TASKS", "Task", "exchange_questions", "load", "to_select"]
+__all__ = ["HALVES", "OF_DOCUMENTS", "TASKS", "Task", "add_distractors", "exchange_questions", "load", "to_select"]
 __all__ += ["arithmetic", "babilong", "capitals", "colored_objects", "continuation", "copy_colors", "induction"]
 __all__ += ["ioi", "key_value", "musique", "niah", "nolima"]
 __all__ += [
