@@ -87,7 +87,7 @@ def choosing(
     loading: Sharing,
 ) -> None:
     """Which heads choose what the question asks for? Passages with two needles, of which the question picks one."""
-    from lens_heads.studies.choosing import study
+    from lens_heads.studies.two_needles import study
 
     more = {"max_trials": max_trials, "plan": plan}
     with loading.part(out):

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lens_heads.studies.capability_paper.study import capability as capability
-    from lens_heads.studies.choosing.study import choosing as choosing
     from lens_heads.studies.fragile_paper.study import fragile_tasks as fragile_tasks
     from lens_heads.studies.locos_paper.study import locos as locos
     from lens_heads.studies.ranking_methods.study import methods as methods
+    from lens_heads.studies.two_needles.study import choosing as choosing
 
 __all__ = ["capability", "choosing", "fragile_tasks", "locos", "methods"]
 __dir__ = __all__.copy
 
 _MODULES = {
     "capability": "capability_paper",
-    "choosing": "choosing",
+    "choosing": "two_needles",
     "fragile_tasks": "fragile_paper",
     "locos": "locos_paper",
     "methods": "ranking_methods",

@@ -14,12 +14,13 @@ from rich.console import Console
 import lens_heads as lh
 from lens_heads.evidence.verdicts import HOLDS, UNTOLD
 from lens_heads.sanity.planted import Planted
-from lens_heads.studies.choosing import stages
-from lens_heads.studies.choosing.claims import claims, registered, rejudged
-from lens_heads.studies.choosing.finding import ChoosingFinding, by_meaning, looked_at
-from lens_heads.studies.choosing.presets import KINDS, METHODS, PRESETS, Preset
-from lens_heads.studies.choosing.study import ChoosingStudy, measured
+from lens_heads.studies.asked import asked
 from lens_heads.studies.runner import StageRun
+from lens_heads.studies.two_needles import stages
+from lens_heads.studies.two_needles.claims import claims, registered, rejudged
+from lens_heads.studies.two_needles.finding import ChoosingFinding, by_meaning, looked_at
+from lens_heads.studies.two_needles.presets import KINDS, METHODS, PRESETS, Preset
+from lens_heads.studies.two_needles.study import ChoosingStudy, measured
 
 CALL = PRESETS["quick"].select
 PLAN = Preset(
@@ -37,14 +38,14 @@ def found_in(planted: Planted, out: Path, plan: Preset = PLAN) -> ChoosingFindin
         model="planted",
         frames={"ability": test.able.frame},
         able=test.able,
-        question=stages.needed(model, select, out / "question"),
+        question=asked(model, select.trials, out / "question"),
         passages={"all": 24, "both right": len(test.passing)},
     )
     if not (select.able.does and test.able.does):
         return begun
     run = StageRun.begin(out / "run", {}, Console(quiet=True))
-    asked = (stages.asked_twice(one.passing, plan.max_trials) for one in (select, test))
-    return measured(begun, stages.Setup(model, plan, *asked, out / "run"), run)
+    both = (stages.asked_twice(one.passing, plan.max_trials) for one in (select, test))
+    return measured(begun, stages.Setup(model, plan, *both, out / "run"), run)
 
 
 @pytest.fixture(scope="module")

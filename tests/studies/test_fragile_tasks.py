@@ -167,6 +167,9 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert summary["command"] == "the command"
     assert set(summary["models"]) == {"qwen3", "gemma3"}
+    note = summary["models"]["qwen3"]["question_note"]
+    assert "with their question" in note or "cannot be told" in note
+    assert "Nothing here shows retrieval by meaning" in note  # Of a model that learnt nothing.
     assert summary["models"]["qwen3"]["heads_for_k"] == {str(k): size for size, k in findings[0].sizes.items()}
     assert summary["pairs"][0]["correlations"][0]["r2"] == pytest.approx(
         found[0].frames["correlations"]["r2"].iloc[0], abs=1e-4

@@ -25,6 +25,7 @@ from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.stats.intervals import FEWEST
+from lens_heads.studies.asked import meaning
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import registered, rejudged
 from lens_heads.studies.locos_paper.finding import LocosFinding
@@ -279,7 +280,7 @@ def check_summary(found: LocosFinding, file: Path) -> None:
         "recovery",
     }
     assert all(question.endswith("?") for question in found.questions.values())
-    assert summary["question_note"] == found.meaning
+    assert summary["question_note"] == meaning(found.question)
     assert [row["prompt"] for row in summary["question"]] == ["own question", "other question", "no needle"]
     assert whole["command"] == "the command"
     assert [c["verdict"] for c in summary["claims"]] == found.claims["verdict"].to_list()

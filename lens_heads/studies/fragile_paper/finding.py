@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.correlation_results import Correlation
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.evidence.validation import MatchValidation
 from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
+from lens_heads.studies.asked import meaning
 from lens_heads.studies.finding import Finding
 
 ALL = "all tasks"
@@ -23,7 +25,8 @@ class FragileFinding(Finding):
     """What the study found in one model.
 
     `sizes` maps numbers of ablated heads to the k of the preset that each stands for, by which the matrix names them;
-    `headline` is the number that claims are judged at. `curve` ablates the pooled rankings and many random sets.
+    `headline` is the number that claims are judged at. `curve` ablates the pooled rankings and many random sets. `question`:
+    whether trials of the selection half need theirs, or why that cannot be told.
     """
 
     scores: TaskRankings
@@ -31,10 +34,15 @@ class FragileFinding(Finding):
     curve: AblationCurve
     sizes: dict[int, int]
     headline: int
+    question: QuestionNeed | str = ""
 
     def notes(self) -> dict[str, Any]:
         (heads,) = {found.values.numel() for by_task in self.scores.values() for found in by_task.values()}
-        return {"heads": heads, "heads_for_k": {k: size for size, k in self.sizes.items()}}
+        return {
+            "question_note": meaning(self.question),
+            "heads": heads,
+            "heads_for_k": {k: size for size, k in self.sizes.items()},
+        }
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,6 +10,7 @@ import pandas as pd
 from lens_heads import plots, report
 from lens_heads.evidence.correlation_results import Correlation
 from lens_heads.studies import pages
+from lens_heads.studies.asked import meaning
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
 from lens_heads.studies.fragile_paper.sources import OTHERS
@@ -22,6 +23,7 @@ def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset
     """The page for everything found so far."""
     claims = pd.concat([each.claims for each in [*findings, *found]], ignore_index=True)
     words = {
+        "question": " ".join(f"{each.model}: {meaning(each.question)}" for each in findings),
         **plan.words(),
         "plan": plan,
         "models": ", ".join(each.model for each in findings),

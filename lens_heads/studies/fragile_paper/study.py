@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -14,8 +15,10 @@ import pandas as pd
 
 from lens_heads import report
 from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.sanity.answers import permuted_answers
+from lens_heads.studies.asked import ASKED, asked, meaning
 from lens_heads.studies.fragile_paper import stages
 from lens_heads.studies.fragile_paper.claims import by_metric, claims_of_pair, judged, registered
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, Pair
@@ -91,6 +94,12 @@ class FragileStudy(Study[Preset, FragileFinding]):
         permuted = self.plan.control == "permuted_answers"
         return {task: permuted_answers(trials) for task, trials in found.items()} if permuted else found
 
+    @cached_property
+    def selected(self) -> list[Trial]:
+        """Trials of the companies that heads are detected on, of every task in turn: do they need their question?"""
+        by_task = self.plan.by_task(sec10k, self.plan.trials, "select")
+        return [trial for row in zip_longest(*by_task.values()) for trial in row if trial is not None][:ASKED]
+
     def registered(self) -> pd.DataFrame:
         return registered(self.plan)
 
@@ -103,6 +112,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
         controls = len(stages.RESTORED) * plan.recovery_draws if plan.fair else 0
         return {
             "detection": sum(map(len, self.documents.values())),
+            "question": 3 * len(self.selected),
             "transfer": trials * (1 + len(setup.sizes) * (tasks + plan.random_draws)),
             "headline": min(trials, plan.max_trials or trials) * (2 + len(plan.foreign)) + random,
             "recovery": recovered * len(setup.sizes) * (2 + controls),
@@ -117,6 +127,8 @@ class FragileStudy(Study[Preset, FragileFinding]):
         setup = stages.FragileSetup(model, plan, self.documents, self.tests, run.folder)
         scores = run.stage("detection", stages.detect, setup)
         lead = scores[plan.lead]
+        question = run.stage("question", asked, model, self.selected, run.folder / "question")
+        tables.show(tables.plain(f"{name}: {meaning(question)}"))
         matrix = run.stage("transfer", stages.transfer, setup, lead)
         curve = run.stage("headline", stages.headline, setup, scores)
         restored = run.stage("recovery", stages.mended, setup, lead)
@@ -150,6 +162,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
             curve=curve,
             sizes=setup.sizes,
             headline=setup.headline,
+            question=question,
         )
 
     def seen(self, found: FragileFinding) -> Seen:

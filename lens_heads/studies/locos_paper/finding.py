@@ -11,6 +11,7 @@ from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.recovery_results import Recovery
 from lens_heads.heads.scores import HeadScores
+from lens_heads.studies.asked import meaning
 from lens_heads.studies.finding import Finding, records
 
 LEAD = "locos"
@@ -49,25 +50,11 @@ class LocosFinding(Finding):
         others = {"cri": self.patched, "literal_share": self.literal}
         return {**self.scores, **{name: found for name, found in others.items() if found is not None}}
 
-    @property
-    def meaning(self) -> str:
-        """What the trials can show of retrieval by meaning, in a sentence."""
-        told = (
-            f"Whether the question decides: {self.question}." if isinstance(self.question, str) else f"{self.question}."
-        )
-        decided = not isinstance(self.question, str) and self.question.decides
-        limit = (
-            ""
-            if decided
-            else " Nothing here shows retrieval by meaning: heads that write the answer whatever is asked would do."
-        )
-        return told[:1].upper() + told[1:] + limit
-
     def notes(self) -> dict[str, Any]:
         note = self.recovered.examples if isinstance(self.recovered, Recovery) else self.recovered
         return {
             "k": self.k,
-            "question_note": self.meaning,
+            "question_note": meaning(self.question),
             "heads": self.scores[LEAD].values.numel(),
             "best_attention_baseline": self.baseline,
             "outcomes": self.scores[LEAD].meta["outcomes"],

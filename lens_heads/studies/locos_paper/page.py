@@ -11,6 +11,7 @@ from lens_heads import plots, report
 from lens_heads.evidence.recovery_results import Recovery
 from lens_heads.heads.conditions import Condition
 from lens_heads.studies import pages
+from lens_heads.studies.asked import meaning
 from lens_heads.studies.locos_paper.claims import registered
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding
 from lens_heads.studies.locos_paper.presets import ATTENTION, TASK, Preset
@@ -62,7 +63,7 @@ def _sentence(finding: LocosFinding) -> str:
     return (
         f"{finding.model}: {first['claim'].lower()}: {first['verdict']} ({first['found']}). Without LOCOS's top "
         f"{finding.k} heads, {after.sum():.0f} of {len(before)} answers are right instead of {before.sum():.0f}. "
-        f"{finding.meaning}"
+        f"{meaning(finding.question)}"
     )
 
 

@@ -30,9 +30,6 @@ PARTS = ("dla", "attention_spatial", "attention_spatial_no_sink", "attention_mas
 ATTENTION = ("attention_spatial", "attention_spatial_no_sink", "attention_mass", "copy", "contrastive", "headkv")
 """The baselines: methods that use attention alone."""
 
-ASKED = 12
-"""Selection trials, at most, that tell whether the question decides; below five trials there is no interval."""
-
 HEADLINE_METHODS = ("locos", "locos_exact", *PARTS)
 """What the headline ablates besides the best baseline and the rivals."""
 

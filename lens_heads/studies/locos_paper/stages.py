@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 
 from lens_heads import compare
-from lens_heads.answering.question_need import QuestionNeed, question_need
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.recovery import RECOVERY_CONTROLS as RESTORED
@@ -30,7 +29,7 @@ from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.stats import Precision
 from lens_heads.studies.locos_paper.finding import LEAD
-from lens_heads.studies.locos_paper.presets import ASKED, ATTENTION, HEADLINE_METHODS, RIVALS, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, RIVALS, TASK, Preset
 from lens_heads.trials.trial import Trial
 
 TUNED = "locos (tuned lens)"
@@ -172,14 +171,6 @@ def patched(setup: LocosSetup, texts: AblationCurve) -> HeadScores | str:
     if not answered:
         return f"the model answers none of {len(right)} test trials"
     return patch_heads(setup.model, answered[: plan.cri_trials], out=setup.out / "cri")
-
-
-def asked(setup: LocosSetup) -> QuestionNeed | str:
-    """Whether selection trials need their question, or the reason why it cannot be told."""
-    try:
-        return question_need(setup.model, setup.select[:ASKED], out=setup.out / "question")
-    except ValueError as error:  # No other question for some trial, or no haystack that takes the needle's place.
-        return f"cannot be told: {error}"
 
 
 def mended(setup: LocosSetup, scores: HeadScores, k: int) -> Recovery | str:

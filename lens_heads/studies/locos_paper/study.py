@@ -19,11 +19,12 @@ from lens_heads.model.directions import check_direction
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
+from lens_heads.studies.asked import ASKED, asked, meaning
 from lens_heads.studies.locos_paper import stages
 from lens_heads.studies.locos_paper.claims import best_baseline, claims, registered
 from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, measured, ranked
 from lens_heads.studies.locos_paper.page import page
-from lens_heads.studies.locos_paper.presets import ASKED, ATTENTION, HEADLINE_METHODS, PRESETS, RIVALS, TASK, Preset
+from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, PRESETS, RIVALS, TASK, Preset
 from lens_heads.studies.presets import named_preset, resized
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct, several
 from lens_heads.studies.seen import Seen
@@ -117,7 +118,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         scores = run.stage("detection", stages.detect, model, select, plan, folder, self.extra["tuned_lens"])
         tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
         setup = stages.LocosSetup(model, plan, select, test, folder)
-        question = run.stage("question", stages.asked, setup)
+        question = run.stage("question", asked, model, select, folder / "question")
         choice = run.stage("choice", stages.chosen, setup, scores)
         k = plan.fixed_k(shape.n_layers * shape.n_heads) or smallest_k(choice, LEAD)
         baseline = best_baseline(choice, k)
@@ -161,7 +162,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         )
         if not isinstance(question, str):
             frames["question"] = question.frame
-        tables.show(tables.plain(f"{shape.name}: {found.meaning}"))
+        tables.show(tables.plain(f"{shape.name}: {meaning(found.question)}"))
         frames["claims"] = claims(found, plan.described())
         every_head = [ranked(name, one).assign(method=name) for name, one in found.ranked.items()]
         trials["scores"] = pd.concat(every_head, ignore_index=True)

@@ -13,9 +13,9 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, harms
 from lens_heads.heads.conditions import Condition
 from lens_heads.stats import Interval
-from lens_heads.studies.choosing.finding import COUNTERFACTUAL, ChoosingFinding
-from lens_heads.studies.choosing.presets import EVERYWHERE, METRIC, TASK, Preset
 from lens_heads.studies.claims import Found, above, published
+from lens_heads.studies.two_needles.finding import COUNTERFACTUAL, ChoosingFinding
+from lens_heads.studies.two_needles.presets import EVERYWHERE, METRIC, TASK, Preset
 
 Claim = Mapping[str, Any]
 

@@ -17,14 +17,15 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.stats.intervals import FEWEST
-from lens_heads.studies.choosing import stages
-from lens_heads.studies.choosing.claims import claims, registered
-from lens_heads.studies.choosing.finding import ChoosingFinding, by_kind, looked_at
-from lens_heads.studies.choosing.page import page
-from lens_heads.studies.choosing.presets import KINDS, LEAD, METRIC, PRESETS, Preset
+from lens_heads.studies.asked import ASKED, asked
 from lens_heads.studies.presets import named_preset, resized, trials_of
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct, several
 from lens_heads.studies.seen import Seen
+from lens_heads.studies.two_needles import stages
+from lens_heads.studies.two_needles.claims import claims, registered
+from lens_heads.studies.two_needles.finding import ChoosingFinding, by_kind, looked_at
+from lens_heads.studies.two_needles.page import page
+from lens_heads.studies.two_needles.presets import KINDS, LEAD, METRIC, PRESETS, Preset
 from lens_heads.trials.trial import Trial
 
 
@@ -78,7 +79,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
         select, test = trials_of(plan.select), trials_of(plan.test)
         first = run.stage("ability", stages.can, model, select, plan, folder / "ability")
         tables.show(tables.plain(f"{head_geometry(model).name}, selection passages: {first.able}"))
-        question = run.stage("question", stages.needed, model, first, folder / "question")
+        question = run.stage("question", asked, model, select, folder / "question")
         judging = run.stage("test ability", stages.can, model, test, plan, folder / "ability-test")
         passing = judging.passing
         found = ChoosingFinding(
@@ -92,8 +93,8 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
             found.frames["question"] = question.frame
         if first.able.does and judging.able.does and min(len(first.passing), len(passing)) >= FEWEST:
             ranking = stages.asked_twice(first.passing[: plan.choose])
-            asked = stages.asked_twice(passing, plan.max_trials)
-            found = measured(found, stages.Setup(model, plan, ranking, asked, folder), run)
+            judge = stages.asked_twice(passing, plan.max_trials)
+            found = measured(found, stages.Setup(model, plan, ranking, judge, folder), run)
         tables.show(tables.plain(found.sentence))
         found.frames["claims"] = claims(found)
         return found
@@ -114,7 +115,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
         whole = min(plan.whole, judged)
         return {
             "ability": 2 * (select + test),
-            "question": 3 * min(stages.ASKED, select),
+            "question": 3 * min(ASKED, select),
             "ranking": 2 * min(plan.choose, select) * 4,
             # Where only the last row is ablated, one prefill serves all sets of heads: about so many more in all.
             "judging": len(KINDS) * judged * 3,

@@ -7,10 +7,10 @@ from typing import Any
 
 from lens_heads import plots, report
 from lens_heads.studies import pages
-from lens_heads.studies.choosing.claims import kinds, registered
-from lens_heads.studies.choosing.finding import ChoosingFinding, by_meaning
-from lens_heads.studies.choosing.presets import EVERYWHERE, KINDS, LEAD, METRIC, Preset
 from lens_heads.studies.pages import Shown, claims_table, counted
+from lens_heads.studies.two_needles.claims import kinds, registered
+from lens_heads.studies.two_needles.finding import ChoosingFinding, by_meaning
+from lens_heads.studies.two_needles.presets import EVERYWHERE, KINDS, LEAD, METRIC, Preset
 
 
 def page(findings: Sequence[ChoosingFinding], plan: Preset) -> report.Page:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.answering.ability import Ability, ability
-from lens_heads.answering.question_need import QuestionNeed, question_need
 from lens_heads.evidence.areas import benefit_lost
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
@@ -26,12 +25,10 @@ from lens_heads.interventions.row_activations import row_activations
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.rank import rank
-from lens_heads.studies.choosing.presets import EVERYWHERE, KINDS, LEAD, METHODS, METRIC, PATCHED, TASK, Preset
+from lens_heads.studies.two_needles.presets import EVERYWHERE, KINDS, LEAD, METHODS, METRIC, PATCHED, TASK, Preset
 from lens_heads.trials.question_swaps import exchange_questions
 from lens_heads.trials.trial import AnyTrial
 
-ASKED = 12
-"""Passages, at most, that tell whether the question decides."""
 LEADS = (LEAD, "attention_mass", PATCHED)
 """The rankings whose heads are looked at one by one."""
 
@@ -61,14 +58,6 @@ def asked_twice(passages: Sequence[AnyTrial], most: int | None = None) -> list[A
 def can(model: Model, trials: Sequence[AnyTrial], plan: Preset, out: Path) -> Passages:
     """Which of the passages the model can do."""
     return Passages(trials, ability(model, trials, batch_size=plan.batch_size, out=out))
-
-
-def needed(model: Model, passages: Passages, out: Path) -> QuestionNeed | str:
-    """Whether answers need their question, on selection passages, or why that cannot be told."""
-    try:
-        return question_need(model, passages.trials[:ASKED], out=out)
-    except ValueError as error:  # No haystack that could take the needle's place.
-        return f"cannot be told: {error}"
 
 
 @dataclass(frozen=True, eq=False)

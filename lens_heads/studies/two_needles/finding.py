@@ -14,8 +14,8 @@ from lens_heads.evidence.areas import areas
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.scores import HeadScores
-from lens_heads.studies.choosing.presets import EVERYWHERE, METRIC
 from lens_heads.studies.finding import Finding
+from lens_heads.studies.two_needles.presets import EVERYWHERE, METRIC
 
 COUNTERFACTUAL = "counterfactual"
 
