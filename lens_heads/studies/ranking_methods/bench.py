@@ -46,7 +46,8 @@ class Bench:
 
         passes, seconds: cost, relative to one plain pass over the selection trials.
         damage: nats per token that ablating the top k heads takes from the answer; area: the same, averaged over log k.
-        beyond_random: the area less that of random heads. share: the damage as a share of that of `best`.
+        beyond_random: the area less that of random heads. share: the damage as a share of that of the best method known by the
+        other half of the test trials (`best` names it, or both).
         elsewhere: the damage on another task; specific: damage less elsewhere.
         cpr, cpr_log: area under faithfulness over the share of heads and its logarithm; cmd: MIB's distance from 1;
         heads_for_80: the fewest heads kept that give 80 % of the effect of all (NaN: more than were measured).
@@ -94,7 +95,7 @@ class Bench:
         chosen = [one for one in self.cells if model in (None, one.model) and task in (None, one.task)]
         if len(chosen) > 1:
             table = Bench(chosen, self.planted).overall
-            what = f"share of the best damage, mean over {len(chosen)} models and tasks"
+            what = f"share of the best known damage, mean over {table['cells'].max()} models and tasks"
             return plots.quality_cost(
                 table, "share", what, title=title or "What a ranking of heads costs, and what it finds"
             )
@@ -142,24 +143,23 @@ class Bench:
 
 
 def across(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row per method, over the models and tasks of `Bench.frame`, the largest share of the best damage first.
+    """A row per method, over the models and tasks of `Bench.frame` that every method ran on, the largest mean share first.
 
     Columns: family, cells (models and tasks), passes (geometric mean), share (mean), with the least and the most of any cell,
-    share_shared (mean over the cells that every method ran on), rank (mean; 1 has the largest area), cpr_log and stability
-    (means), auroc. Shares have no interval: cells of one model, or of one task, are no independent trials, and few models and
-    tasks say little of others. That of `Cell.best` is 1 by definition.
+    rank (mean; 1 has the largest area), cpr_log and stability (means), auroc. All rows rest on the same cells; without a cell
+    that all methods have, on each one's own. Means have no interval: cells of one model, or of one task, are no independent
+    trials, and fewer than five models or tasks say little of others.
     """
     table = frame.assign(rank=frame.groupby(["model", "task"])["area"].rank(ascending=False))
     table = table.sort_values(["model", "task"], kind="stable")
-    methods = table["method"].nunique()
-    everywhere = table.groupby(["model", "task"])["method"].transform("nunique") == methods
+    everywhere = table.groupby(["model", "task"])["method"].transform("nunique") == table["method"].nunique()
+    table = table[everywhere] if everywhere.any() else table
     rows = []
     for method, own in table.groupby("method", sort=False):
         shares = own["share"].dropna()
         row = {"method": method, "family": own["family"].iloc[0], "cells": len(own)}
         row |= {"passes": float(np.exp(np.log(own["passes"].clip(lower=0.1)).mean())) if method != RANDOM else 0.0}
         row |= {"share": shares.mean(), "least": shares.min(), "most": shares.max()}
-        row |= {"share_shared": own.loc[everywhere.loc[own.index], "share"].mean()}
         row |= {name: own[name].mean() for name in ("rank", "cpr_log", "stability")}
         rows.append(row | {"auroc": own["auroc"].iloc[0]})
     return pd.DataFrame(rows).sort_values("share", ascending=False, ignore_index=True)

@@ -266,19 +266,59 @@ class Cell:
         return self.interval(pd.DataFrame(gap, index=both), level)
 
     @cached_property
+    def halves(self) -> tuple[pd.Index, pd.Index]:
+        """The test trials in two halves that share no group: groups in turn, in the order of the trials."""
+        trials = self.damage(self.methods[0]).index
+        groups = self.curve.groups(trials)
+        labels = [label or trial for label, trial in zip(groups[0], trials, strict=True)] if groups else list(trials)
+        place = {label: at for at, label in enumerate(dict.fromkeys(labels))}
+        first = np.array([place[label] % 2 == 0 for label in labels])
+        return trials[first], trials[~first]
+
+    @cached_property
+    def rivals(self) -> tuple[str, str]:
+        """For each half of the test trials, the method whose k heads do most damage on the other half: shares are of its."""
+
+        def most(half: pd.Index) -> str:
+            means = {
+                name: float(one.loc[one.index.intersection(half)].to_numpy().mean()) for name, one in damage.items()
+            }
+            return max(means, key=lambda name: means[name])
+
+        damage = {name: self.damage(name) for name in self.methods}
+        one, other = self.halves
+        return (most(other), most(one)) if len(other) else (most(one), most(one))
+
+    @property
     def best(self) -> str:
-        """What shares are taken of: greedy search, or, where it did not run, the method whose k heads do most damage here."""
-        if "greedy" in self.methods:
-            return "greedy"
-        return max(self.methods, key=lambda method: float(self.damage(method).to_numpy().mean()))
+        """The best known method, or both where the halves have different ones."""
+        return " and ".join(dict.fromkeys(self.rivals))
+
+    @cached_property
+    def best_known(self) -> pd.DataFrame:
+        """The damage of the best known method, trial by trial, none of which chose it."""
+        parts = [self.damage(name).reindex(half) for name, half in zip(self.rivals, self.halves, strict=True)]
+        return pd.concat(parts).dropna()
 
     def share(self, method: str, level: float = 0.95) -> Interval[float]:
-        """The damage at k as a share of the best known; NaN where that is not surely above zero."""
-        one, best = self.damage(method), self.damage(self.best)
+        """The damage at k as a share of that of the best known (`rivals`); NaN where that is not surely above zero.
+
+        A method that is itself the best known of both halves has 1; one that only looks best where it was chosen does not.
+        """
+        one, best = self.damage(method), self.best_known
         both = one.index.intersection(best.index)
         above = torch.from_numpy(one.loc[both].to_numpy(float).T.copy())
         below = torch.from_numpy(best.loc[both].to_numpy(float).T.copy()).expand_as(above)
         return ratio_interval(above, below, groups=self.curve.groups(both), level=level)
+
+    def crosswise(self, method: str, against: str) -> bool:
+        """Whether the area of one method is above that of another on either half of the test trials alone."""
+        one, other = self.area(method).mean(axis=1), self.area(against).mean(axis=1)
+        return all(
+            one[one.index.intersection(half)].mean() > other[other.index.intersection(half)].mean()
+            for half in self.halves
+            if len(half)
+        )
 
     @cached_property
     def frame(self) -> pd.DataFrame:

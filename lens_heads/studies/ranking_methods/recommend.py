@@ -77,8 +77,9 @@ def recommend(
         by: "damage" for heads that the answer needs (ablated), "faithfulness" for heads that suffice (kept, all others corrupt).
         level: of the intervals that decide.
 
-    A larger budget's method is only recommended if it is surely better than that of the smaller one. The best of many methods on
-    one set of trials looks a little better than it is: measure close calls again on other trials.
+    A larger budget's method is only recommended if it is surely better than that of the smaller one and, by damage, better on
+    either half of the test trials alone. The best of many methods on one set of trials looks a little better than it is: measure
+    close calls again on other trials.
 
     ValueError for no budgets, budgets that are not numbers above zero, and another `by`; TypeError for anything but a Bench.
 
@@ -115,7 +116,11 @@ def _choice(cell: Cell, budget: float, before: str, by: By, level: float) -> dic
     best, same = ranked[0] if ranked else "", []
     if not best or not beyond(best, RANDOM).low > 0:
         best = before = ""
-    elif before and before != best and not beyond(best, before).low > 0:
+    elif (
+        before
+        and before != best
+        and not (beyond(best, before).low > 0 and (by != "damage" or cell.crosswise(best, before)))
+    ):
         best = before
     if best:  # Not "as good as": all that the trials cannot tell from it, the cheapest first.
         same = [name for name in ranked if name != best and not beyond(best, name).low > 0]

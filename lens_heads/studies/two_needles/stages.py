@@ -26,6 +26,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.rank import rank
 from lens_heads.studies.two_needles.presets import EVERYWHERE, KINDS, LEAD, METHODS, METRIC, PATCHED, TASK, Preset
+from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.question_swaps import exchange_questions
 from lens_heads.trials.trial import AnyTrial
 
@@ -53,6 +54,16 @@ class Passages:
 def asked_twice(passages: Sequence[AnyTrial], most: int | None = None) -> list[AnyTrial]:
     """Each passage with its own question and with its distractor's, one after the other; at most so many trials."""
     return [one for pair in zip(passages, exchange_questions(passages), strict=True) for one in pair][:most]
+
+
+def comparable(model: Model, passages: Sequence[AnyTrial]) -> list[AnyTrial]:
+    """Those whose two answers begin with different tokens, which scores of the choice compare. Some tokenizers begin all numbers
+    alike."""
+    if not passages:
+        return []
+    shape = head_geometry(model)
+    encoded = encode_all(passages, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+    return [trial for trial, one in zip(passages, encoded, strict=True) if one.wrong is not None]
 
 
 def can(model: Model, trials: Sequence[AnyTrial], plan: Preset, out: Path) -> Passages:

@@ -81,7 +81,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
         tables.show(tables.plain(f"{head_geometry(model).name}, selection passages: {first.able}"))
         question = run.stage("question", asked, model, select, folder / "question")
         judging = run.stage("test ability", stages.can, model, test, plan, folder / "ability-test")
-        passing = judging.passing
+        ranking, passing = (stages.comparable(model, one.passing) for one in (first, judging))
         found = ChoosingFinding(
             model=head_geometry(model).name,
             frames={"ability": judging.able.frame},
@@ -91,10 +91,9 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
         )
         if not isinstance(question, str):
             found.frames["question"] = question.frame
-        if first.able.does and judging.able.does and min(len(first.passing), len(passing)) >= FEWEST:
-            ranking = stages.asked_twice(first.passing[: plan.choose])
-            judge = stages.asked_twice(passing, plan.max_trials)
-            found = measured(found, stages.Setup(model, plan, ranking, judge, folder), run)
+        if first.able.does and judging.able.does and min(len(ranking), len(passing)) >= FEWEST:
+            rank, judge = stages.asked_twice(ranking[: plan.choose]), stages.asked_twice(passing, plan.max_trials)
+            found = measured(found, stages.Setup(model, plan, rank, judge, folder), run)
         tables.show(tables.plain(found.sentence))
         found.frames["claims"] = claims(found)
         return found
