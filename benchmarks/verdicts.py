@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 import sys
 from collections.abc import Callable
 from itertools import combinations
@@ -32,15 +31,19 @@ from lens_heads.studies.fragile_paper.presets import PRESETS as FRAGILE
 from lens_heads.studies.fragile_paper.stages import correlated
 from lens_heads.studies.locos_paper import claims as locos
 from lens_heads.studies.locos_paper.presets import PRESETS as LOCOS
+from lens_heads.studies.two_needles import claims as choosing
 
 HERE = Path(__file__).parent / "results"
 Tables = dict[str, pd.DataFrame]
+ONE_BY_ONE = ("choosing",)
+"""Studies whose models run with presets of their own: with a chat template or without."""
 TABLES = {
     "locos": ("choice_trials", "headline_trials"),
     "fragile_tasks": ("matrix_trials", "headline_trials", "recovery_examples"),
     "capability": ("damage_trials", "alone_trials", "methods_trials", "scores"),
+    "choosing": ("ability_trials", "judged_trials"),
 }
-"""What the verdicts of a study need."""
+"""What the verdicts of a study need. A model that does not choose has no "judged_trials"."""
 
 
 def kept(study: str, model: str, table: str) -> Path:
@@ -55,10 +58,16 @@ def keep(run: Path) -> None:
         sys.exit(f"{run} holds {len(summaries)} summaries of a study: pass the --out folder of one finished study")
     (summary,) = summaries
     study = summary.stem.removeprefix("study_")
-    shutil.copy(summary, HERE / summary.name)
+    found, file = json.loads(summary.read_text()), HERE / summary.name
+    if study in ONE_BY_ONE and file.exists():  # Models of other runs stay.
+        found["models"] = json.loads(file.read_text())["models"] | found["models"]
+    write_atomic(file, json.dumps(found, indent=1, allow_nan=False) + "\n")
     for model in json.loads(summary.read_text())["models"]:
         for table in TABLES[study]:
-            found = pd.read_parquet(run / Path(model).name / "tables" / f"{table}.parquet")
+            source = run / Path(model).name / "tables" / f"{table}.parquet"
+            if not source.exists():
+                continue
+            found = pd.read_parquet(source)
             found = found.drop(columns=["text", "answer"], errors="ignore")
             texts = found.select_dtypes(["object", "string"]).columns
             file = kept(study, model, table)
@@ -71,6 +80,8 @@ def read(study: str, model: str) -> Tables:
     """The stored tables of a model."""
     found = {}
     for table in TABLES[study]:
+        if not kept(study, model, table).exists():
+            continue
         stored = pd.read_parquet(kept(study, model, table))
         texts = stored.select_dtypes("category").columns
         found[table] = stored.astype(dict.fromkeys(texts, "object"))
@@ -114,10 +125,15 @@ def of_capability(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[st
     return {model: capability.rejudged(model, plan, found, models[model]).frames for model, found in tables.items()}
 
 
+def of_choosing(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, Tables]:
+    return {model: choosing.rejudged(found, summary["models"][model]) for model, found in tables.items()}
+
+
 AGAIN: dict[str, Callable[[dict[str, Any], dict[str, Tables]], dict[str, Tables]]] = {
     "locos": of_locos,
     "fragile_tasks": of_fragile,
     "capability": of_capability,
+    "choosing": of_choosing,
 }
 
 

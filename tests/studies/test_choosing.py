@@ -18,7 +18,7 @@ from lens_heads.studies.asked import asked
 from lens_heads.studies.runner import StageRun
 from lens_heads.studies.two_needles import stages
 from lens_heads.studies.two_needles.claims import claims, registered, rejudged
-from lens_heads.studies.two_needles.finding import ChoosingFinding, by_meaning, looked_at
+from lens_heads.studies.two_needles.finding import ChoosingFinding, ability_table, by_meaning, looked_at
 from lens_heads.studies.two_needles.presets import KINDS, METHODS, PRESETS, Preset
 from lens_heads.studies.two_needles.study import ChoosingStudy, measured
 
@@ -86,8 +86,10 @@ def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, Choos
     assert table.loc["patching", "verdict"] == HOLDS
     assert table.loc["turns", "verdict"] == HOLDS
     assert set(registered(PLAN)["id"]) == set(table.index)
-    again = rejudged({"judged_trials": found.trials["judged_trials"]}, found).set_index("id")
-    pd.testing.assert_frame_equal(again, table)
+    tables = {"judged_trials": found.trials["judged_trials"], "ability_trials": ability_table(found.able)}
+    again = rejudged(tables, json.loads(json.dumps(found.notes())))
+    pd.testing.assert_frame_equal(again["claims"].set_index("id"), table)
+    pd.testing.assert_frame_equal(again["areas"], found.frames["areas"])
     assert set(found.trials["judged_trials"]["kind"]) == {*KINDS, stages.EVERYWHERE}
     assert by_meaning(found.frames["heads"]) >= 0
     assert set(METHODS) >= set(found.scores) - {"patching"}

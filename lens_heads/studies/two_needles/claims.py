@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -14,8 +13,8 @@ from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, harms
 from lens_heads.heads.conditions import Condition
 from lens_heads.stats import Interval
 from lens_heads.studies.claims import Found, above, published
-from lens_heads.studies.two_needles.finding import COUNTERFACTUAL, ChoosingFinding
-from lens_heads.studies.two_needles.presets import EVERYWHERE, METRIC, TASK, Preset
+from lens_heads.studies.two_needles.finding import COUNTERFACTUAL, ChoosingFinding, ability_of, by_kind
+from lens_heads.studies.two_needles.presets import EVERYWHERE, LEAD, METRIC, TASK, Preset
 
 Claim = Mapping[str, Any]
 
@@ -115,10 +114,17 @@ RULES: dict[str, Callable[[ChoosingFinding, Claim], Found]] = {
 }
 
 
-def rejudged(tables: Mapping[str, pd.DataFrame], finding: ChoosingFinding) -> pd.DataFrame:
-    """The claims again from stored values per trial: `judged_trials`, with a column "kind"."""
-    curves = {
-        str(kind): AblationCurve(rows.drop(columns="kind"), {})
-        for kind, rows in tables["judged_trials"].groupby("kind", sort=False)
-    }
-    return claims(replace(finding, curves=curves))
+def rejudged(tables: Mapping[str, pd.DataFrame], summary: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+    """The claims and areas again from stored values per trial: "ability_trials", and "judged_trials" if it does the task.
+
+    `summary`: the model's part of the study's JSON, for what was chosen on selection questions.
+    """
+    judged = tables.get("judged_trials", pd.DataFrame({"kind": []})).groupby("kind", sort=False)
+    curves = {str(kind): AblationCurve(rows.drop(columns="kind"), {}) for kind, rows in judged}
+    able = ability_of(tables["ability_trials"], summary["chance"])
+    chosen: dict[str, Any] = {"k": summary["k"], "scores": dict.fromkeys(summary["methods"])}
+    about: dict[str, Any] = {"model": "", "frames": {}, "question": "", "passages": {}}
+    found = {"claims": claims(ChoosingFinding(able=able, curves=curves, **chosen, **about)), "ability": able.frame}
+    if curves:
+        found |= {"areas": by_kind(curves, METRIC, LEAD), "answer_areas": by_kind(curves, "logprob", LEAD)}
+    return found

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+import torch
 
 from lens_heads.answering.ability import Ability
+from lens_heads.answering.evaluation import Evaluation
 from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.areas import areas
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.heads.conditions import Condition
+from lens_heads.heads.grouping import COLUMNS, groups_in
 from lens_heads.heads.scores import HeadScores
 from lens_heads.studies.finding import Finding
 from lens_heads.studies.two_needles.presets import EVERYWHERE, METRIC
@@ -49,11 +52,39 @@ class ChoosingFinding(Finding):
         return {
             "ability": str(self.able),
             "does": self.able.does,
+            "chance": self.able.chance,
             "question": str(self.question),
             "passages": self.passages,
             "k": self.k,
+            "methods": list(self.scores),
             "heads": None if shape is None else shape.values.numel(),
         }
+
+
+MEASURED = ("choice", METRIC, "logprob")
+"""What is stored of every passage."""
+
+
+def ability_table(able: Ability) -> pd.DataFrame:
+    """A row per passage: trial, its groups, and what was measured under either question."""
+    rows: dict[str, Any] = {"trial": able.asked.trial_ids}
+    rows |= dict(zip(COLUMNS, able.asked.groups, strict=False))
+    for part in ("asked", "exchanged"):
+        metrics = getattr(able, part).metrics
+        rows |= {f"{name}_{part}": metrics[name].tolist() for name in MEASURED}
+    return pd.DataFrame(rows)
+
+
+def ability_of(table: pd.DataFrame, chance: float) -> Ability:
+    """The ability from its stored table."""
+    ids, nothing = tuple(table["trial"]), ("",) * len(table)
+    groups = groups_in(table, table["trial"], "trial")
+
+    def part(which: str, names: tuple[str, ...]) -> Evaluation:
+        metrics = {name: torch.tensor(table[f"{name}_{which}"].to_numpy(float)).float() for name in MEASURED}
+        return Evaluation(names, metrics, nothing, nothing, groups)
+
+    return Ability(part("asked", ids), part("exchanged", tuple(f"{id}-exchanged" for id in ids)), chance)
 
 
 def by_kind(curves: Mapping[str, AblationCurve], metric: str, lead: str) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study,
 from lens_heads.studies.seen import Seen
 from lens_heads.studies.two_needles import stages
 from lens_heads.studies.two_needles.claims import claims, registered
-from lens_heads.studies.two_needles.finding import ChoosingFinding, by_kind, looked_at
+from lens_heads.studies.two_needles.finding import ChoosingFinding, ability_table, by_kind, looked_at
 from lens_heads.studies.two_needles.page import page
 from lens_heads.studies.two_needles.presets import KINDS, LEAD, METRIC, PRESETS, Preset
 from lens_heads.trials.trial import Trial
@@ -85,6 +85,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
         found = ChoosingFinding(
             model=head_geometry(model).name,
             frames={"ability": judging.able.frame},
+            trials={"ability_trials": ability_table(judging.able)},
             able=judging.able,
             question=question,
             passages={"all": len(test), "both right": len(passing)},
