@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,6 +24,8 @@ is 1, and without the bound that `choice_logprob` has."""
 MOST_BYTES = 2**31
 """The most memory for choices that run in one batch: their copies of the prompts' cache and their logits."""
 
+Text: TypeAlias = tuple[int, ...]
+"""The tokens of an answer."""
 Forced = list[tuple[Float[Tensor, " step"], Bool[Tensor, " step"]]]
 """For each continuation, the log-probabilities of its tokens, and which of the tokens are the likeliest."""
 
@@ -44,31 +47,37 @@ def answers_and_choices(
     Runs one short forward, or as many as `MOST_BYTES` requires. The cache (prompts without `last`) is left unchanged.
     """
     texts = [_texts(trial) for trial in trials]
-    owners = [row for row, listed in enumerate(texts) for _ in listed]
-    every = [text for listed in texts for text in listed]
+    # Texts that differ in their last token alone (choices of one token) are read off one row.
+    alike: dict[tuple[int, Text], list[Text]] = {}
+    for row, listed in enumerate(texts):
+        for text in listed:
+            alike.setdefault((row, text[:-1]), []).append(text)
+    owners, every = [row for row, _ in alike], list(alike.values())
     # A logit takes four bytes, and four more during the logsumexp.
-    row_bytes = cache.row_bytes + 8 * max(map(len, every)) * model.W_U.shape[-1]
+    row_bytes = cache.row_bytes + 8 * max(len(listed[0]) for listed in every) * model.W_U.shape[-1]
     at_once = max(1, MOST_BYTES // row_bytes)
-    forced: Forced = []
+    forced: dict[tuple[int, Text], tuple[Float[Tensor, " step"], Bool[Tensor, " step"]]] = {}
     for start in range(0, len(every), at_once):
-        rows = owners[start : start + at_once]
+        rows, some = owners[start : start + at_once], every[start : start + at_once]
         branch = cache.branch(rows if rows != list(range(len(trials))) else None)  # One per row needs no copies.
-        forced += continuations(model, every[start : start + at_once], last[rows], branch, pads[rows])
+        for row, listed, read in zip(
+            rows, some, continuations(model, some, last[rows], branch, pads[rows]), strict=True
+        ):
+            forced |= {(row, text): one for text, one in zip(listed, read, strict=True)}
         del branch  # Frees the copies before the next are made.
     golds: Forced = []
     found: list[dict[str, float]] = []
-    for trial, listed in zip(trials, texts, strict=True):
-        mine, forced = forced[: len(listed)], forced[len(listed) :]
+    for row, (trial, listed) in enumerate(zip(trials, texts, strict=True)):
+        mine = [forced[row, text] for text in listed]
         golds.append(mine[0] if len(mine) > len(trial.choices) else mine[trial.choices.index(trial.answer)])
         found.append(_metrics(trial, mine[-len(trial.choices) :]) if trial.choices else {})
     return golds, found
 
 
-def _texts(trial: EncodedTrial) -> list[Int[Tensor, " step"]]:
+def _texts(trial: EncodedTrial) -> list[Text]:
     """The trial's choices, preceded by its answer unless that is among them with the same tokens."""
-    if trial.choices and torch.equal(trial.choice_tokens[trial.choices.index(trial.answer)], trial.answer_tokens):
-        return [*trial.choice_tokens]
-    return [trial.answer_tokens, *trial.choice_tokens]
+    gold, *choices = (tuple(ids.tolist()) for ids in (trial.answer_tokens, *trial.choice_tokens))
+    return choices if choices and choices[trial.choices.index(trial.answer)] == gold else [gold, *choices]
 
 
 def _metrics(trial: EncodedTrial, forced: Forced) -> dict[str, float]:
@@ -91,20 +100,24 @@ def _first(scores: Float[Tensor, " choice"]) -> int:
 
 def continuations(
     model: Model,
-    texts: Sequence[Int[Tensor, " step"]],
+    texts: Sequence[Sequence[Text]],
     last: Int[Tensor, "batch 1"],
     cache: Cache,
     pads: Int[Tensor, " batch"],
-) -> Forced:
-    """Each row's teacher-forced continuation, in one short forward that advances the cache."""
-    longest = max(len(text) for text in texts)
-    gold = torch.zeros(len(texts), longest, dtype=torch.long, device=last.device)
-    for i, text in enumerate(texts):
-        gold[i, : len(text)] = text
-    logits = advance(model, torch.cat([last, gold[:, :-1]], 1), cache, pads, logits=longest)
+) -> list[Forced]:
+    """Each row's teacher-forced continuations, which differ in their last token alone, in one short forward of the cache."""
+    longest = max(len(listed[0]) for listed in texts)
+    given = torch.zeros(len(texts), longest - 1, dtype=torch.long, device=last.device)
+    for i, listed in enumerate(texts):
+        given[i, : len(listed[0]) - 1] = torch.tensor(listed[0][:-1], dtype=torch.long)
+    logits = advance(model, torch.cat([last, given], 1), cache, pads, logits=longest)
     assert logits is not None
-    targets = gold[..., None].to(logits.device)
     # log_softmax would copy all logits, of which some models have 262,144 per row.
-    picked = logits.gather(-1, targets)[..., 0].float() - logits.float().logsumexp(-1)
-    likeliest = logits.argmax(-1, keepdim=True).eq(targets)[..., 0]
-    return [(picked[i, : len(text)], likeliest[i, : len(text)]) for i, text in enumerate(texts)]
+    norms, likeliest = logits.float().logsumexp(-1), logits.argmax(-1)
+
+    def one(row: int, text: Text) -> tuple[Float[Tensor, " step"], Bool[Tensor, " step"]]:
+        ids = torch.tensor(text, device=logits.device)
+        picked = logits[row, : len(ids)].gather(-1, ids[:, None])[:, 0].float() - norms[row, : len(ids)]
+        return picked, likeliest[row, : len(ids)] == ids
+
+    return [[one(row, text) for text in listed] for row, listed in enumerate(texts)]

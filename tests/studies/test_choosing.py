@@ -100,6 +100,25 @@ def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, Choos
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lead_drawn_at_random_holds_no_more_often_than_its_level(kind: str, tmp_path: Path) -> None:
+    planted = lh.planted_model(layers=4, selectors=1, copiers=1, seed=5)
+    asked_of = {seed: stages.asked_twice(planted.trials(8, seed=seed, distractors=1)) for seed in (1, 2)}
+    setup = stages.Setup(planted.model, PLAN, asked_of[1], asked_of[2], tmp_path)
+    how: dict[str, Any] = setup.kind(kind) | {
+        "controls": lh.Controls("random", draws=19),
+        "ks": (2,),
+        "generate": False,
+    }
+    held = 0
+    for seed in range(20):
+        lead = {"lead": lh.sanity.random_ranking(planted.model, seed=100 + seed)}
+        curve = lh.ablation_curve(planted.model, {"choice": asked_of[2]}, lead, progress=False, **how)
+        held += lh.verdicts.harms(curve, "lead", metric="choice_margin").word == HOLDS
+    assert held <= 4  # Of 20; more in 0.3 % at a rate of 5 %.
+
+
+@pytest.mark.slow
 def test_nothing_is_said_of_a_model_that_writes_any_name(tmp_path: Path) -> None:
     planted = lh.planted_model(copiers=1, selectors=0)
     found = found_in(planted, tmp_path)
