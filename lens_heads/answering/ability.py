@@ -83,9 +83,8 @@ class Ability:
         word = "does" if self.does else "does not do" if choice.high == choice.high else "cannot be told to do"
         both = " under both questions" if self.exchanged is not None else ""
         return (
-            f"{word} this task: right in {choice.value:.2f} [{choice.low:.2f}, {choice.high:.2f}] of choices{both}, chance "
-            f"{self.chance:.2f}; margin {margin.value:.2f} [{margin.low:.2f}, {margin.high:.2f}] nats; "
-            f"{len(self.asked.trial_ids)} trials"
+            f"{word} this task: right in {choice.said()} of choices{both}, chance {self.chance:.2f}; margin {margin.said()} "
+            f"nats; {len(self.asked.trial_ids)} trials"
         )
 
     __repr__ = __str__

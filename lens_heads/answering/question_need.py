@@ -83,8 +83,7 @@ class QuestionNeed:
             False: "the question does not decide",
             None: "it cannot be told whether the question decides",
         }
-        bounds = "no interval" if share.low != share.low else f"{share.low:.2f}, {share.high:.2f}"
-        said = f"takes {share.value:.2f} [{bounds}] of what the needle is worth"
+        said = f"takes {share.said()} of what the needle is worth"
         if share.value != share.value:
             said = "cannot take what the needle is worth, which is nothing"
         return (

@@ -66,6 +66,14 @@ class Interval(_Estimate[T]):
         """Half the distance between the bounds."""
         return (self.high - self.low) / 2  # type: ignore[operator]  # numbers, tensors and tables subtract
 
+    def said(self: Interval[float], digits: int = 2) -> str:
+        """In words: "0.57 [0.49, 0.65]", or that there is no interval.
+
+        `digits`: behind the point.
+        """
+        bounds = "no interval" if math.isnan(self.low) else f"{self.low:.{digits}f}, {self.high:.{digits}f}"
+        return f"{self.value:.{digits}f} [{bounds}]"
+
     def within(self: Interval[float], lowest: float, highest: float) -> Interval[float]:
         """The part of the interval that the estimated mean can lie in; NaN bounds stay.
 
