@@ -91,7 +91,8 @@ def row_activations(model: Model, trials: Iterable[AnyTrial] | AnyTrial, *, prog
     Cost: a forward a donor. Memory: 4 bytes per donor, layer, head and d_head. ValueError for prompts beyond the context window,
     and where a donor fails, since the others would go to other trials.
 
-    `model`: as in `rank`. Source: interchange interventions (Geiger et al., arXiv 2106.02997), here on heads at one row.
+    `model`: as in `rank`; `workers=` as in `lh.worker_pool`. Source: interchange interventions (Geiger et al., arXiv 2106.02997),
+    here on heads at one row.
 
     Example:
         >>> few = planted.trials(4, seed=5)

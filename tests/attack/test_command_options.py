@@ -53,6 +53,7 @@ BASE: dict[str, str] = {
     "explore": "STORED --to PAGE",
     "why": "-m MODEL --prompt PROMPT -o OUT",
     "study locos": "-m MODEL -o OUT",
+    "study choosing": "-m MODEL -o OUT",
     "study fragile-tasks": "-m MODEL -o OUT",
     "study capability": "-m MODEL -o OUT",
 }
@@ -73,6 +74,7 @@ SHARED = (
     "patch",
     "localize",
     "study locos",
+    "study choosing",
     "study fragile-tasks",
     "study capability",
 )

@@ -205,7 +205,7 @@ def test_one_draw_is_the_mean_of_trials_and_equal_draws_change_nothing() -> None
 
 
 def test_a_cluster_of_equal_trials_is_one_trial() -> None:
-    values, labels = normal(9, seed=2), np.repeat(np.arange(9), 4)
+    values, labels = normal(12, seed=2), np.repeat(np.arange(10, 22), 4)  # In the order of their names, too.
     whole = stats.mean_interval(values.repeat_interleave(4), groups=labels)[1:]
     assert [float(x) for x in whole] == pytest.approx([float(x) for x in stats.mean_interval(values)[1:]])
     named = stats.mean_interval(values.repeat_interleave(4), groups=[f"name {i}" for i in labels])[1:]

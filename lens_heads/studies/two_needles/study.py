@@ -53,7 +53,8 @@ def choosing(
         command: shown on the page; default: the running command.
         max_trials: in place of the preset's: the most test questions.
         plan: only print what it would cost, and return nothing.
-        **loading: as in `locos`.
+        **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
+            `lh.worker_pool`.
 
     Returns one finding per model, and prints the claims of each.
 
