@@ -51,7 +51,7 @@ def areas(
 
     Example:
         >>> found = lh.evidence.areas(curve)
-        >>> found.set_index("method").loc["chance", "ahead_low"] > 0
+        >>> float(found.set_index("method").loc["chance", "ahead_low"]) > 0
         True
     """
     checks.share("share", share, "0.5")

@@ -124,7 +124,10 @@ WRONG: list[tuple[str, str]] = [
     ("heads SCORES --save FILE/x.json", "file"),
     ("ablate -m MODEL -s SCORES --ks 1,x", "--ks '1,x': 'x' is not a positive integer"),
     ("ablate -m MODEL -s SCORES --kind zeero", "--kind 'zeero' does not exist"),
-    ("ablate -m MODEL -s SCORES --option out=x", "--option out=...: no kind of ablation has this option. Use factor"),
+    (
+        "ablate -m MODEL -s SCORES --option out=x",
+        "--option out=...: no kind of ablation has this option. Use span, factor",
+    ),
     ("ablate -m MODEL -s SCORES --option progress=1", "--option progress=...: no kind of ablation has this option"),
     ("ablate -m MODEL -s none.json", "none.json does not exist"),
     ("patch -m MODEL -w n=2 --metric loss", "loss"),

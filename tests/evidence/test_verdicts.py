@@ -369,7 +369,7 @@ def test_harms_needs_no_needle_and_negligible_no_ranking() -> None:
     assert harms(bare, "lead").word == HOLDS
     assert harms(made(np.random.default_rng(9), 60, lost=-1.0), "lead").word == DOES_NOT
     assert negligible(bare, 5, margin=1.0).word == HOLDS
-    assert negligible(bare, 5, margin=0.01).word == DOES_NOT
+    assert negligible(made(np.random.default_rng(9), 60, lost=1.5, random=0.6), 5, margin=0.1).word == DOES_NOT
     assert negligible(bare, 5, margin=0.2).word == UNTOLD
 
 

@@ -367,5 +367,5 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         studies.locos([], TINY, tmp_path)
     with pytest.raises(ValueError, match="a tuned lens belongs to one model"):
         studies.locos(["a", "b"], TINY, tmp_path, tuned_lens=tmp_path / "lens.safetensors")
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'; it has capability, fragile_tasks, locos"):
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'; it has capability, choosing, fragile_tasks"):
         studies.nothing  # noqa: B018
