@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import reduce
 
-import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from lens_heads.evidence import estimates as statistics
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.estimates import Draws
+from lens_heads.evidence.faithfulness_results import trapezoid_weights
 from lens_heads.evidence.words import HALF
 from lens_heads.heads.conditions import Condition
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.stats import Interval
 
 RANDOM = "random"
 
@@ -43,9 +43,8 @@ def areas(
 
     Returns:
         One row per ranking: method, area, low, high, ahead (the lead's area minus this one's, paired), ahead_low, ahead_high,
-        heads (the number at which the mean loss reaches `share` of the benefit: of what the needle adds, where prompts without
-        needles ran, else of the distance to 0; between two k by a line over log k, below the smallest k that k, infinite if no
-        k reaches it).
+        heads (the number at which the mean loss reaches `share` of the benefit, `AblationCurve.benefit_lost`: between two k by
+        a line over log k, below the smallest k that k, infinite if no k reaches it; NaN where the benefit was not measured).
 
     ValueError for a curve with rankings of different k, or a metric or task that was not measured.
 
@@ -65,9 +64,10 @@ def areas(
             f"{other} ran at k = {measured[other]}, but {lead} at {measured[lead]}: run them at the same k"
         )
     ks = measured[lead]
-    tables = {name: _over_k(curve, [Condition.top(name, k) for k in ks], ks, metric, task) for name in measured}
+    tables = {name: over_log_k(curve, [Condition.top(name, k) for k in ks], metric, task) for name in measured}
     if ks_of(curve, "any", "random", task) == ks:
-        tables[RANDOM] = _over_k(curve, [Condition.random(k) for k in ks], ks, metric, task)
+        tables[RANDOM] = over_log_k(curve, [Condition.random(k) for k in ks], metric, task)
+    told = metric.endswith("margin") or Condition.no_needle() in curve.conditions(task)
     rows = []
     for name, table in tables.items():
         area = statistics.mean(table, curve.groups(table.index, task), level)
@@ -75,7 +75,7 @@ def areas(
         ahead = statistics.paired(tables[lead].loc[both], table.loc[both], curve.groups(both, task), level)
         row = {"method": name, "area": area.value, "low": area.low, "high": area.high}
         row |= {"ahead": ahead.value, "ahead_low": ahead.low, "ahead_high": ahead.high}
-        heads = math.nan if name == RANDOM else heads_to_lose(curve, name, share, metric, task)
+        heads = math.nan if name == RANDOM or not told else heads_to_lose(curve, name, share, metric, task)
         rows.append({**row, "heads": heads})
     return pd.DataFrame(rows)
 
@@ -89,7 +89,7 @@ def heads_to_lose(curve: AblationCurve, ranking: str, share: float, metric: str,
     """The number of heads, between two k by a line over log k, at which the mean loss reaches a share of the benefit."""
     before = None
     for k in ks_of(curve, ranking, "top", task):
-        lost = benefit_lost(curve, Condition.top(ranking, k), metric, task).value
+        lost = curve.benefit_lost(Condition.top(ranking, k), metric, task).value
         if lost >= share:
             if before is None:
                 return float(k)
@@ -99,28 +99,10 @@ def heads_to_lose(curve: AblationCurve, ranking: str, share: float, metric: str,
     return math.inf
 
 
-def benefit_lost(curve: AblationCurve, condition: Condition, metric: str, task: str) -> Interval[float]:
-    """The share of the benefit that ablation takes: of what the needle adds if that was measured, else of the distance to 0."""
-    if Condition.no_needle() in curve.conditions(task):
-        return curve.share_lost(condition, metric, task)
-    return curve.relative_loss(condition, metric, task)
-
-
-def _over_k(curve: AblationCurve, conditions: list[Condition], ks: list[int], metric: str, task: str) -> Draws:
-    """The mean cost over log k: one row per trial, a column per draw."""
+def over_log_k(curve: AblationCurve, conditions: Sequence[Condition], metric: str, task: str | None = None) -> Draws:
+    """What conditions of ascending k take from the metric, mean over log k: one row per trial, a column per draw."""
     none = curve.values(Condition.none(), metric, task)
-    costs = [-curve.draws(one, metric, task).dropna().sub(none, axis=0).dropna() for one in conditions]
-    found = sum(weight * cost for weight, cost in zip(_weights(ks), costs, strict=True))
-    assert isinstance(found, pd.DataFrame)
-    return found.dropna(axis=0).dropna(axis=1)
-
-
-def _weights(ks: list[int]) -> Float[np.ndarray, " k"]:
-    """The trapezoid rule over log k, summing to 1."""
-    if len(ks) == 1:
-        return np.ones(1)
-    steps = np.diff(np.log(ks))
-    found = np.zeros(len(ks))
-    found[:-1] += steps / 2
-    found[1:] += steps / 2
-    return found / found.sum()
+    costs = [curve.draws(one, metric, task).dropna().rsub(none, axis=0).dropna() for one in conditions]
+    weights = trapezoid_weights([one.k for one in conditions], "log")
+    parts = [weight * cost for weight, cost in zip(weights, costs, strict=True)]
+    return reduce(pd.DataFrame.add, parts).dropna(axis=1, how="all").dropna()

@@ -197,6 +197,15 @@ class AblationCurve(Drawn):
         both = reduce(lambda kept, one: kept.intersection(one.index), found[1:], found[0].index)
         return statistics.share_lost(*(one.loc[both] for one in found), groups=self.groups(both, task), level=level)
 
+    def benefit_lost(self, condition: Condition, metric: str = "logprob", task: str | None = None) -> Interval[float]:
+        """`share_lost`, or, of a margin between choices without prompts that lack the needle, the share of its distance to 0.
+
+        At 0 the model prefers neither choice, which is as far as a lost question can take it. ValueError as there.
+        """
+        if metric.endswith("margin") and Condition.no_needle() not in self.conditions(task):
+            return self.relative_loss(condition, metric, task)
+        return self.share_lost(condition, metric, task)
+
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row per task, condition and metric.

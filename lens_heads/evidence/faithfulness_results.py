@@ -246,7 +246,10 @@ class FaithfulnessCurve(Drawn):
 
 
 def trapezoid_weights(shares: Sequence[float], scale: Scale) -> Float[np.ndarray, " share"]:
-    """What each value counts in an area by trapezoids; on a logarithmic axis divided by its width, without a share of 0."""
+    """What each value counts in an area by trapezoids; on a logarithmic axis divided by its width, without a share of 0.
+
+    A single value on such an axis counts whole.
+    """
     x = np.asarray(shares, dtype=float)
     if scale not in ("linear", "log"):
         raise ValueError(f"scale={scale!r}: use 'linear' or 'log'")
@@ -254,7 +257,7 @@ def trapezoid_weights(shares: Sequence[float], scale: Scale) -> Float[np.ndarray
         inside = x > 0
         logs = np.log(x[inside])
         weights = np.zeros(len(x))
-        weights[inside] = _trapezoids(logs) / (logs[-1] - logs[0])
+        weights[inside] = _trapezoids(logs) / (logs[-1] - logs[0]) if len(logs) > 1 else 1.0
         return weights
     return _trapezoids(x)
 

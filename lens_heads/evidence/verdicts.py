@@ -331,7 +331,7 @@ def judge(
 
 @typed
 def smallest_k(curve: AblationCurve, ranking: str, share: float = HALF, metric: str = "logprob") -> int:
-    """The smallest k at which a ranking's heads remove `share` of the needle's benefit; the largest, if none does.
+    """The smallest k at which a ranking's heads remove `share` of the benefit (`benefit_lost`); the largest, if none does.
 
     A rule for choosing k before a verdict, on a curve of selection trials (`ablation_curve(..., selecting=True)`).
 
@@ -349,5 +349,5 @@ def smallest_k(curve: AblationCurve, ranking: str, share: float = HALF, metric: 
             stacklevel=users_line(),
         )
     sizes = _sizes(curve, ranking)
-    lost = {k: curve.share_lost(Condition.top(ranking, k), metric).value for k in sizes}
+    lost = {k: curve.benefit_lost(Condition.top(ranking, k), metric).value for k in sizes}
     return next((k for k in sizes if lost[k] >= share), sizes[-1])

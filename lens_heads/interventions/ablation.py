@@ -94,7 +94,7 @@ class Ablation:
     @property
     def late(self) -> bool:
         """Whether it changes nothing before the last row of a prompt, so that one prefill serves all sets of heads."""
-        return self.options.get("span") == LAST
+        return self.options.get("span") == LAST or isinstance(self.reference, RowActivations)
 
     def ordered(self, sets: Sequence[Sequence[Head]], n_layers: int) -> tuple[list[int], list[int]]:
         """The order in which sets of heads join a forward, and the layers from which their runs differ (`by_lowest_layer`)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -141,7 +141,7 @@ def _interchange(x: Tensor, at: Setting) -> Tensor:
         )
     donors = at.now.named[PLACE][: len(x), 0]
     given = at.reference.z[donors, at.layer][:, None, at.heads].to(x)
-    return torch.where(_rows(x, at), given, x)
+    return torch.where(_rows(x, replace(at, options={"span": LAST})), given, x)
 
 
 def _uniform(x: Tensor, at: Setting) -> Tensor:
@@ -251,7 +251,7 @@ KINDS: dict[str, Kind] = {
     "zero": Kind("hook_z", _within(_zero), options={"span": None}),
     "mean": Kind("hook_z", _within(partial(_mean, name="z")), MeanActivations, {"span": None}),
     "resample": Kind("hook_z", _within(_resample), TrialActivations, {"span": None}),
-    "interchange": Kind("hook_z", _interchange, RowActivations, {"span": LAST}),
+    "interchange": Kind("hook_z", _interchange, RowActivations),
     "patch": Kind("hook_z", _patch, TrialActivations),
     "scale": Kind("hook_z", _scale, options={"factor": REQUIRED}),
     "add": Kind("hook_z", _add, HeadVectors, {"factor": 1.0, "span": None}),

@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from lens_heads.evidence.areas import over_log_k
 from lens_heads.evidence.curve_results import AblationCurve, check_table
-from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve, trapezoid_weights
+from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve
 from lens_heads.heads.conditions import Condition, with_draws
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.fields import Fields, check_columns
@@ -235,9 +236,7 @@ class Cell:
 
     def area(self, method: str) -> pd.DataFrame:
         """The damage averaged over log k: a row per trial, a column per draw."""
-        weights = trapezoid_weights(self.ks, "log") if len(self.ks) > 1 else [1.0]
-        parts = [weight * self.damage(method, k) for k, weight in zip(self.ks, weights, strict=True)]
-        return sum(parts[1:], parts[0]).dropna()
+        return over_log_k(self.curve, [self.condition(method, k) for k in self.ks], METRIC)
 
     def interval(self, values: pd.DataFrame, level: float = 0.95, other: bool = False) -> Interval[float]:
         """The mean with its interval over trials and draws."""

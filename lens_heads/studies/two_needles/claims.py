@@ -7,14 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.evidence.areas import areas, benefit_lost
+from lens_heads.evidence.areas import areas
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, harms
 from lens_heads.heads.conditions import Condition
 from lens_heads.stats import Interval
 from lens_heads.studies.claims import Found, above, published
 from lens_heads.studies.two_needles.finding import COUNTERFACTUAL, ChoosingFinding, ability_of, by_kind
-from lens_heads.studies.two_needles.presets import EVERYWHERE, LEAD, METRIC, TASK, Preset
+from lens_heads.studies.two_needles.presets import EVERYWHERE, LEAD, METRIC, Preset
 
 Claim = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ def _carries(found: ChoosingFinding, claim: Claim) -> Found:
     name = claim["ranking"]
     told = {kind: harms(curve, name, found.k[name], METRIC) for kind, curve in kinds(found).items()}
     first = told["mean"]
-    share = benefit_lost(found.curves["mean"], Condition.top(name, found.k[name]), METRIC, TASK)
+    share = found.curves["mean"].benefit_lost(Condition.top(name, found.k[name]), METRIC)
     word = first.word
     if word == HOLDS:
         word = above(share.low, share.high, claim["threshold"])

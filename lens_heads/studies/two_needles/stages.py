@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.answering.ability import Ability, ability
-from lens_heads.evidence.areas import benefit_lost
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.head_sets import capped
-from lens_heads.evidence.words import HALF
-from lens_heads.heads.conditions import Condition
+from lens_heads.evidence.verdicts import smallest_k
 from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
@@ -134,12 +132,7 @@ def chosen(setup: Setup, scores: Mapping[str, HeadScores]) -> dict[str, int]:
     """Each method's own k: the smallest of the preset's at which its heads take half of the choice, on questions that rank."""
     how = {"kind": "mean", "reference": setup.means, "span": "last"}
     curve = setup.ablate("choice", setup.select, scores, ks=setup.ks, controls=(), selecting=True, **how)
-
-    def smallest(name: str) -> int:
-        lost = {k: benefit_lost(curve, Condition.top(name, k), METRIC, TASK).value for k in setup.ks}
-        return next((k for k in setup.ks if lost[k] >= HALF), setup.ks[-1])
-
-    return {name: smallest(name) for name in scores}
+    return {name: smallest_k(curve, name, metric=METRIC) for name in scores}
 
 
 def judged(setup: Setup, scores: Mapping[str, HeadScores]) -> dict[str, AblationCurve]:
