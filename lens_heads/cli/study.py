@@ -77,7 +77,10 @@ def locos(
 def choosing(
     model: Models = None,
     preset: Annotated[
-        str, typer.Option(help="direct, onehop or twohop (kinds of question), quick, or negative-model.")
+        str,
+        typer.Option(
+            help="direct, onehop or twohop (kinds of question), each also as ...-chat for chat models, quick, or negative-model."
+        ),
     ] = "direct",
     quick: Quick = False,
     max_trials: MaxTrials = None,

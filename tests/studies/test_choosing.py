@@ -21,6 +21,7 @@ from lens_heads.studies.two_needles.claims import claims, registered, rejudged
 from lens_heads.studies.two_needles.finding import ChoosingFinding, ability_table, by_meaning, looked_at
 from lens_heads.studies.two_needles.presets import KINDS, METHODS, PRESETS, Preset
 from lens_heads.studies.two_needles.study import ChoosingStudy, measured
+from tests.conftest import tiny
 
 CALL = PRESETS["quick"].select
 PLAN = Preset(
@@ -157,6 +158,14 @@ def test_passages_pass_only_if_both_questions_are_answered() -> None:
     assert [trial.id for trial in stages.Passages(trials, able).passing] == [ids[0]]
     both = stages.asked_twice(trials[:2])
     assert [trial.id for trial in both] == [ids[0], f"{ids[0]}-exchanged", ids[1], f"{ids[1]}-exchanged"]
+
+
+def test_a_chat_preset_takes_a_chat_template_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"'direct-chat' frames prompts by a chat template, and .* has none: use 'direct'"
+    ):
+        lh.studies.choosing(tiny("llama-gqa"), preset="direct-chat", out=tmp_path / "run")
+    assert not list(tmp_path.glob("run/*"))
 
 
 def test_presets() -> None:

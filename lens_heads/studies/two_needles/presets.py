@@ -66,4 +66,5 @@ class Preset:
 
 
 PRESETS = read_presets(__name__, Preset)
-"""`direct`, `onehop` and `twohop`: questions that share words with the needle, that share none, and that take two steps."""
+"""`direct`, `onehop` and `twohop`: questions that share words with the needle, that share none, and that take two steps; with
+`-chat`, framed by the model's chat template, on fewer passages."""

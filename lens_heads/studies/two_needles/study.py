@@ -48,7 +48,8 @@ def choosing(
 
     Args:
         models: names as `load_model` takes them, or loaded models.
-        preset: "direct", "onehop", "twohop" (kinds of question), "quick", "negative-model", or your own `Preset`.
+        preset: "direct", "onehop", "twohop" (kinds of question), each also with "-chat" for models that answer in a chat,
+            "quick", "negative-model", or your own `Preset`.
         out: the run folder, as in `locos`. The same call continues it; other settings are refused.
         command: shown on the page; default: the running command.
         max_trials: in place of the preset's: the most test questions.
@@ -74,6 +75,14 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
     """The study of choices for the runner."""
 
     name = "choosing"
+
+    def check(self, model: Model) -> None:
+        framed = any(call[1].get("chat") for call in (self.plan.select, self.plan.test))
+        if framed and not model.tokenizer.chat_template:
+            raise ValueError(
+                f"preset={self.preset!r} frames prompts by a chat template, and {head_geometry(model).name} has none: use "
+                f"{self.preset.removesuffix('-chat')!r}"
+            )
 
     def one(self, model: Model, run: StageRun) -> ChoosingFinding:
         plan, folder = self.plan, run.folder
