@@ -12,8 +12,8 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model import identities
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
-from lens_heads.model.identities import Check, ProbeRun
 from lens_heads.model.modes import evaluating
+from lens_heads.model.probe_run import Check, ProbeRun
 from lens_heads.model.support import LENGTH, architecture, measured, prompt, tolerance_of
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed

@@ -19,16 +19,16 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.model import identities
+from lens_heads.model import identities, probe_run
 from lens_heads.model.attending import check_free
 from lens_heads.model.beginning import check_beginning
 from lens_heads.model.changes import changing
 from lens_heads.model.forward import avoid
 from lens_heads.model.geometry import Model, head_geometry, is_bridge, require_weights
 from lens_heads.model.hooks import hook_tables
-from lens_heads.model.identities import Check, ProbeRun
 from lens_heads.model.identity import fingerprint, inner_module, replaced_forwards, scales
 from lens_heads.model.modes import evaluating
+from lens_heads.model.probe_run import Check, ProbeRun
 from lens_heads.runs.digests import digest
 from lens_heads.trials.bos import begins
 
@@ -164,7 +164,7 @@ def measured(
     model: Model, ids: Int[Tensor, " position"], tolerance: float, needs: Sequence[str]
 ) -> tuple[dict[str, list[Check]], ProbeRun | Exception]:
     """The checks of these identities on a prompt, and the run behind them. One that cannot be computed has failed."""
-    one = _attempt(lambda: identities.run(model, ids, tolerance))
+    one = _attempt(lambda: probe_run.run(model, ids, tolerance))
     found = {}
     for need in needs:
         run = one

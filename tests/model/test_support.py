@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import lens_heads as lh
-from lens_heads.model import forward, identities
+from lens_heads.model import forward, probe_run
 from lens_heads.model import support as supporting
 from lens_heads.model.delegated import gate_of
 from lens_heads.model.geometry import output_weights
 from lens_heads.model.hooks import has_hooks
+from lens_heads.model.probe_run import Check, ProbeRun
 from lens_heads.model.rope import fixed_below, rotates_by_length
 from lens_heads.model.support import support
 from lens_heads.trials.pairs import TokenPair
@@ -263,7 +264,7 @@ def test_the_same_weights_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(identities, "run", never)
+    monkeypatch.setattr(probe_run, "run", never)
     again = zoo.bridge("qwen3", seed=32)
     assert support(again) is first
     with torch.no_grad():
@@ -276,7 +277,7 @@ def test_the_same_weights_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_identity_that_cannot_be_measured_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A foreign error inside a measurement becomes the sentence's note."""
 
-    def broken(one: identities.Run) -> identities.Check:
+    def broken(one: ProbeRun) -> Check:
         raise KeyError("attn")
 
     monkeypatch.setitem(supporting._MEASURED, "closing", (broken, "use direction='raw'"))
