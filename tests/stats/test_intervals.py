@@ -101,8 +101,8 @@ def test_six_clusters_that_cross_others_are_covered_and_have_bounds_that_tell(sh
     values = torch.from_numpy(draw(rng, (120, STUDIES)) + effects)
     found = stats.mean_interval(values, groups=[frames, kinds], n=500)
     assert 0.92 <= coverage(found[1:], truth) <= 0.99
-    assert float(found.half_width.median()) < 0.6  # With the bootstrap-t over the six: two and a half times that.
-    assert float(found.half_width.quantile(0.99)) < 1.2
+    # With the bootstrap-t over the six, one interval in a hundred is wider than 1.4, or than 1.6 if skewed.
+    assert float(found.half_width.quantile(0.99)) < 0.9
 
 
 @pytest.mark.slow
