@@ -35,7 +35,7 @@ class Controls:
     `draws`: sets of random heads of each size; a verdict takes 40.
     `seed`: of the first draw; draw i has seed + i, so more draws begin with the same sets, and another seed redraws them.
     `of`: the rankings whose bottom and layer-matched heads are taken: names, "all", or None for the lead. "random" and
-        those without needles do not ask.
+        those without needles take no notice of it.
     `trials`: random heads run on the first so many trials of a task; None for all. Draws carry most of the variance, so 20
         trials are enough.
 
