@@ -75,5 +75,5 @@ def localize(
     fit = scores.meta.get("fit", {})
     held_out = float("nan") if fit.get("held_out_r2") is None else fit["held_out_r2"]
     quality = f", R² {fit['r2']:.2f} ({held_out:.2f} on held-out masks)" if fit else ""
-    runs = f"{scores.meta['evaluations']} evaluations of {scores.meta['n_trials']} trials"
+    runs = f"{scores.evaluations} evaluations of {scores.meta['n_trials']} trials"
     cli_options.say(f"{runs}, {metric} {scores.meta['base']:.3f} without ablation{quality}", out)

@@ -220,6 +220,9 @@ def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
     for name in _FLAGS:
         if not isinstance(meta.get(name), bool | None):
             raise wrong(path, f"meta.{name}", meta[name], "true or false")
+    count = meta.get("evaluations", 1)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise wrong(path, "meta.evaluations", count, "a count")
     for name, (kind, wanted) in _LISTS.items():
         listed = meta.get(name, [])
         if not isinstance(listed, list) or not all(isinstance(item, kind) for item in listed):

@@ -36,7 +36,7 @@ from lens_heads.stats.positive_mean import FEWEST_TRIALS
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_ABOUT = ("unit", "best", "selected", "signed", "score_unit")
+_ABOUT = ("unit", "best", "selected", "signed", "score_unit", "evaluations")
 """Attributes stored in score files under their own names."""
 
 Best = Literal["highest", "lowest"]
@@ -57,6 +57,7 @@ class HeadScores:
         selected: the heads were selected on these trials, which therefore cannot show how good they are.
         signed: scores can be negative, as a test of mean > 0 requires; by default, whether any score is.
         score_unit: unit of the scores, for figures ("logits", "nats").
+        evaluations: runs over all its trials that a search asked for (`localize_heads`); 1 for methods that do not search.
         model: the model the scores belong to.
         made_on: the trials the scores were made on, including those that did not count.
         meta: further information for readers (direction, outcomes, settings).
@@ -81,6 +82,7 @@ class HeadScores:
     selected: bool = False
     signed: bool = None  # type: ignore[assignment]  # read off the scores
     score_unit: str = ""
+    evaluations: int = 1
     model: ModelIdentity = ModelIdentity("")
     made_on: tuple[MadeOn, ...] = ()
     null: Float[Tensor, "draw layer head"] | None = None

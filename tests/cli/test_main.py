@@ -541,13 +541,13 @@ def test_localize_finds_saves_and_goes_on(
     said = capsys.readouterr().out
     assert f"run folder: {out}" in said
     scores = HeadScores.load(out / "css.json")
-    assert f"{scores.meta['evaluations']} evaluations of 4 trials, logprob {scores.meta['base']:.3f}" in said
+    assert f"{scores.evaluations} evaluations of 4 trials, logprob {scores.meta['base']:.3f}" in said
     assert str(scores.top(1)[0]) in said
     assert scores.best == "lowest"
     stored = len(list((out / "trials").iterdir()))
     assert run(*arguments, "--method", "one_shot", monkeypatch=monkeypatch) == 0
     assert len(list((out / "trials").iterdir())) > stored
-    assert HeadScores.load(out / "one_shot.json").meta["evaluations"] == 13
+    assert HeadScores.load(out / "one_shot.json").evaluations == 13
 
 
 @pytest.mark.parametrize(

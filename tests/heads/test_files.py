@@ -46,6 +46,7 @@ def test_the_envelope_keeps_ids_method_unit_and_meta_too(tmp_path: Path) -> None
         "model": ModelIdentity("m", "abc", "torch.float32"),
         "score_unit": "logits",
         "selected": True,
+        "evaluations": 41,
     }
     about["made_on"] = (MadeOn("a", "company", "needle", "prompt"), MadeOn("b"))
     before = HeadScores.from_trials("locos", torch.randn(5, 3, 4), [*"bacde"], meta, unit="kv_head", **about)

@@ -192,7 +192,7 @@ def localize(
     Args:
         method, n_masks, sparsity, k, estimator, patience, seed: as in `localize_heads`, with the same result and errors.
 
-    `meta["evaluations"]` counts the masks this call asked for, including those measured before.
+    `evaluations` of the result counts the masks this call asked for, including those measured before.
 
     `measured`: it keeps the runs.
 
@@ -217,7 +217,7 @@ def localize(
     else:
         found = one_shot(measured)
     meta = {**measured.settings, "metric": measured.metric, "base": float(measured.base.mean()), **more, "seed": seed}
-    meta |= {"evaluations": len(measured.requested), "n_trials": len(measured.trials)}
+    meta["n_trials"] = len(measured.trials)
     scores = HeadScores.from_trials(
         method,
         torch.from_numpy(found),
@@ -228,6 +228,7 @@ def localize(
         order=tuple(order),
         selected=method != "one_shot",  # These trials selected the heads, so they cannot also test them.
         score_unit=f"change of {measured.metric}",
+        evaluations=len(measured.requested),
         model=measured.identity,
         made_on=made_on(measured.trials),
     )

@@ -256,7 +256,7 @@ def fits(scores: Repeated, costs: dict[str, list[float]]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {"capability": name, "draw": draw, "metric": found.meta["metric"], "trials": found.meta["n_trials"]}
-            | {"base": found.meta["base"], "evaluations": found.meta["evaluations"]}
+            | {"base": found.meta["base"], "evaluations": found.evaluations}
             | {"chosen_heads": len(found.meta["fit"]["heads"])}
             | {part: found.meta["fit"][part] for part in ("r2", "held_out_r2", "alpha")}
             | {"damage": costs[name][draw] if name in costs else np.nan}

@@ -94,7 +94,7 @@ def beside(findings: Sequence[CapabilityFinding]) -> pd.DataFrame:
             row |= {part: damage[part] for part in ("damage", "damage_low", "damage_high")}
             row |= {f"lost{end}": lost.loc[name, f"share{end}"] for end in ("", "_low", "_high")}
             row |= {"agreement": same["jaccard"].mean(), "expected": same["expected_jaccard"].mean()}
-            rows.append(row | {"evaluations": sum(found.meta["evaluations"] for found in each.scores[name])})
+            rows.append(row | {"evaluations": sum(found.evaluations for found in each.scores[name])})
     for point in published(__name__)["scale"]:
         row = {name: point[name] for name in ("capability", "model", "parameters", "heads", "k")}
         rows.append(row | {"lost": 1 - point["after"] / point["before"]})

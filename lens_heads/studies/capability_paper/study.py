@@ -174,7 +174,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             scores=scores,
             chances={task: chance(made, setup.capability(task).right) for task, made in self.asked.tests.items()},
             curves={"curve": curve, "alone": alone, "compared": compared},
-            evaluations={method: found[0].meta.get("evaluations", 1) for method, found in methods.items()},
+            evaluations={method: found[0].evaluations for method, found in methods.items()},
             reasons=reasons,
             parameters=sum(weights.numel() for weights in model.parameters()),
             methods=methods,

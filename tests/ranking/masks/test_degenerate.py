@@ -37,7 +37,7 @@ def test_masks_drawn_twice_are_warned_about_and_run_once() -> None:
         with pytest.warns(UserWarning, match=r"sparsity=0\.125 of 8 heads: 32 of 40 masks repeat another"):
             scores = localize(fresh, method="css", n_masks=40, sparsity=0.125)
     assert scores.meta["n_masks"] == 8
-    assert scores.meta["evaluations"] == 9
+    assert scores.evaluations == 9
     one_head_each = passes_of(fresh, [[Head(layer, head)] for layer in range(2) for head in range(4)])
     assert len(seen) - base <= one_head_each
     assert scores.top(1) == [COPIER]

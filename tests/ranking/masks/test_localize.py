@@ -139,7 +139,7 @@ def test_what_was_done_is_said() -> None:
     masks = different("stratified", **MASKS, seed=1)
     base = lh.evaluate(model(), FOUND, generate=False, progress=False).mean("logprob")
     assert scores.meta["base"] == pytest.approx(base, abs=1e-5)
-    assert scores.meta["evaluations"] == len(masks) + 1
+    assert scores.evaluations == len(masks) + 1
     assert scores.meta["n_masks"] == len(masks)
     assert (scores.best, scores.meta["metric"], scores.meta["n_trials"]) == ("lowest", "logprob", 4)
     assert (scores.meta["design"], scores.meta["sparsity"], scores.meta["seed"]) == ("stratified", 0.3, 1)
@@ -153,8 +153,8 @@ def test_what_was_done_is_said() -> None:
         for name in ("low", "high", "stability"):
             assert row[name] == pytest.approx(getattr(result, name)[at])
     assert [row["coefficient"] for row in told["heads"]] == sorted(row["coefficient"] for row in told["heads"])
-    assert localize(measured(), method="one_shot").meta["evaluations"] == 8 + 1
-    assert localize(measured(), method="greedy", k=3).meta["evaluations"] == 1 + 8 + 7 + 6
+    assert localize(measured(), method="one_shot").evaluations == 8 + 1
+    assert localize(measured(), method="greedy", k=3).evaluations == 1 + 8 + 7 + 6
 
 
 @pytest.mark.slow

@@ -212,7 +212,7 @@ def test_a_mask_whose_run_fails_is_a_row_of_nan_and_left_out(tmp_path: Path, mon
     assert np.isnan(found(asked[1:])[0]).all(), "asked again it is still a row of NaN, and the others' values are there"
     with pytest.warns(UserWarning, match="repeat another"):
         scores = localize(found, method="css", n_masks=60, sparsity=0.25)
-    assert scores.meta["n_masks"] == scores.meta["evaluations"] - 2, "without the one that failed, and the base"
+    assert scores.meta["n_masks"] == scores.evaluations - 2, "without the one that failed, and the base"
     assert scores.top(2) == [COPIER, WRITER]
     monkeypatch.undo()
     resumed = MaskedMetric(planted_model(), FOUND, progress=False, out=tmp_path)

@@ -47,7 +47,7 @@ def test_every_setting_is_tried_in_order(found: Search) -> None:
     settings = [(m, s, n) for m in ("css", "csl") for s in (0.15, 0.4) for n in (8, 24)]
     assert list(zip(tried["method"], tried["sparsity"], tried["n_masks"], strict=True)) == settings
     assert [(s.method, s.meta["sparsity"]) for s in found.scores] == [(m, s) for m, s, _ in settings]
-    assert tried["evaluations"].tolist() == [scores.meta["evaluations"] for scores in found.scores]
+    assert tried["evaluations"].tolist() == [scores.evaluations for scores in found.scores]
     designs = {"css": "stratified", "csl": "layer_balanced"}
     assert tried["evaluations"].tolist() == [len(different(designs[m], n, s)) + 1 for m, s, n in settings]
 
