@@ -31,13 +31,13 @@ from lens_heads.answering.choices import without_choices
 from lens_heads.evidence.grid import Grid
 from lens_heads.heads.conditions import Condition, head_set
 from lens_heads.heads.sets import every_head, random_heads
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.model import folders
 from lens_heads.model import gguf as gguf_files
 from lens_heads.ranking.causal.knockout import kl
 from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.runs.options import Run
-from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.checked_tokens import encode_all
 
 AGREEMENT = 1e-4
 SETS = 40

@@ -24,7 +24,7 @@ from lens_heads.heads.sets import every_head, shuffled
 from lens_heads.stats import mean_interval
 from lens_heads.studies.finding import plain
 from lens_heads.tasks.word_pairs import RELATIONS, word_pairs
-from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.checked_tokens import encode_all
 
 K, DRAWS = 10, 10
 """Function-vector heads (the authors' ten), and draws of random heads and of shuffled gates."""

@@ -51,7 +51,7 @@ from .inspection.token_curves import token_curves as token_curves
 from .inspection.why import Why as Why
 from .inspection.why import why as why
 from .interventions.ablate import ablate as ablate
-from .interventions.ablation import Ablation as Ablation
+from .interventions.checked_kind import Ablation as Ablation
 from .interventions.activations import MeanActivations as MeanActivations
 from .interventions.activations import TrialActivations as TrialActivations
 from .interventions.activations import mean_activations as mean_activations
@@ -79,7 +79,7 @@ from .ranking.one_pass.linear_probes import probe_heads as probe_heads
 from .ranking.one_pass.razor import razor_attention_heads as razor_attention_heads
 from .ranking.one_pass.repeated import repeated_blocks as repeated_blocks
 from .ranking.one_pass.score_heads import score_heads as score_heads
-from .ranking.one_pass.scorer import Scorer as Scorer
+from .ranking.one_pass.definition import Scorer as Scorer
 from .ranking.one_pass.scorers import SCORERS as SCORERS
 from .ranking.one_pass.token_maps import token_maps as token_maps
 from .ranking.rank import rank as rank

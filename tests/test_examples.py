@@ -214,7 +214,7 @@ def hidden(value: Any) -> list[str]:
     ]
 
 
-DEFAULTS = {"kind": {"mean"}, "positions": {"answer"}, "metric": {"answer_logprob", "logprob"}}
+DEFAULTS = {"kind": {"mean"}, "positions": {"answer"}, "metric": {"logprob"}}
 """The one default of a concept; functions for which it would not do have none. Metrics are of pairs, or of trials."""
 OTHERWISE = {("lh.compare.rank_correlation", "kind"), ("lh.answering.answerable", "metric")}
 """Which correlation, and what counts as right: other concepts."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
-from lens_heads.trials.encoding import trial_list
+from lens_heads.trials.checked_tokens import trial_list
 from lens_heads.trials.trial import AnyTrial
 
 

@@ -51,7 +51,7 @@ def first_token_logit_diff(pair: TokenPair, corrupt: Float[Tensor, "step d_vocab
     if favourite == first:
         raise ValueError(
             f"pair {pair.id}: the corrupt run ranks the answer's own first token {first} first, leaving no wrong token to "
-            "compare with. Use another corruption, or metric='answer_logprob'."
+            "compare with. Use another corruption, or metric='logprob'."
         )
     return lambda logits, gold: logits[:, 0, first] - logits[:, 0, favourite]
 
@@ -66,7 +66,7 @@ def closeness(clean: Float[Tensor, "step d_vocab"]) -> Measure:
 
 
 UNITS = {
-    "answer_logprob": "nats",
+    "logprob": "nats",
     "answer_logit": "logits",
     "first_token_logit_diff": "logits",
     "first_token_prob": "probability",
@@ -75,7 +75,7 @@ UNITS = {
 """The metrics known by name, with their units."""
 
 OF_ONE_RUN: dict[str, Measure] = {
-    "answer_logprob": answer_logprob,
+    "logprob": answer_logprob,
     "answer_logit": answer_logit,
     "first_token_prob": first_token_prob,
 }

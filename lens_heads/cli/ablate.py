@@ -48,7 +48,7 @@ def ablate(
     from lens_heads.evidence.head_sets import capped, check_names, plan_sets
     from lens_heads.heads.controls import Controls
     from lens_heads.interventions import activations
-    from lens_heads.interventions.ablation import check_options
+    from lens_heads.interventions.checked_kind import check_options
     from lens_heads.model.belonging import check_scores_of
     from lens_heads.report import tables
     from lens_heads.runs import checks

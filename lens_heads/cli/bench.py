@@ -34,7 +34,7 @@ def bench(
 ) -> None:
     """Rank the heads by every method, judge all on the same other trials, and say which to use for which budget."""
     from lens_heads.studies.ranking_methods.recommend import GOALS, recommend
-    from lens_heads.studies.ranking_methods.study import methods as run
+    from lens_heads.studies.ranking_methods.study import bench as run
     from lens_heads.studies.runner import MODELS
 
     chosen, given, asked = cli_options.methods(methods), model or MODELS, task or ["retrieval"]

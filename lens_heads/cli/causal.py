@@ -18,9 +18,7 @@ def patch(
     model: Model,
     task: Task = "packaged",
     with_: With = None,
-    metric: Annotated[
-        str, typer.Option(help="answer_logprob, answer_logit or first_token_logit_diff.")
-    ] = "answer_logprob",
+    metric: Annotated[str, typer.Option(help="logprob, answer_logit or first_token_logit_diff.")] = "logprob",
     positions: Annotated[str, typer.Option(help="answer (the positions that produce it) or all.")] = "answer",
     corruption: Annotated[
         str | None,

@@ -152,7 +152,7 @@ def pool_scores(rankings: Mapping[str, HeadScores]) -> HeadScores:
         (16, True)
     """
     if not rankings:
-        raise ValueError("scores_by_task is empty. Pass {task: scores}.")
+        raise ValueError("rankings is empty. Pass {task: scores}.")
     every = list(rankings.values())
     name, first = next(iter(rankings.items()))
     for task, found in rankings.items():

@@ -12,7 +12,7 @@ from torch import Tensor
 from lens_heads.answering.evaluation import Evaluation, collect, finite
 from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.spans import parts_of
@@ -26,9 +26,9 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.metrics import text_scores
 from lens_heads.trials.trial import AnyTrial
 

@@ -19,8 +19,8 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.named import AnyRankings
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.ablation import Ablation, Reference
 from lens_heads.interventions.activations import MeanActivations, mean_activations
+from lens_heads.interventions.checked_kind import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
@@ -30,7 +30,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.options import check_known
 from lens_heads.runs.typed import Default, typed
 from lens_heads.stats import Precision
-from lens_heads.trials.encoding import several
+from lens_heads.trials.checked_tokens import several
 from lens_heads.trials.needle_swaps import without_needle
 from lens_heads.trials.trial import AnyTrial
 

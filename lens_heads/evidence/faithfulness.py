@@ -28,8 +28,8 @@ from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.interventions.ablation import check_belongs, reference_digest
 from lens_heads.interventions.activations import MeanActivations
+from lens_heads.interventions.checked_kind import check_belongs, reference_digest
 from lens_heads.interventions.independence import check_independent
 from lens_heads.model.geometry import Model
 from lens_heads.model.hooks import HookFunction
@@ -82,7 +82,7 @@ class _How:
             remedy = "needs reference=mean_activations(...)" if self.reference is None else "takes no reference"
             raise ValueError(f"outside={self.outside!r} {remedy}")
         if metric == "kl":
-            raise ValueError("metric='kl' is 0 for the clean run by definition: use 'answer_logprob' or a function")
+            raise ValueError("metric='kl' is 0 for the clean run by definition: use 'logprob' or a function")
 
     @property
     def settings(self) -> dict[str, str]:
@@ -104,7 +104,7 @@ def faithfulness(
     rankings: AnyRankings,
     *,
     ks: Sequence[int] | int | Literal["mib"] = "mib",
-    metric: str | Measure = "answer_logprob",
+    metric: str | Measure = "logprob",
     outside: Outside = "corrupt",
     mlps: MLPs = "free",
     positions: Positions,

@@ -27,7 +27,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry

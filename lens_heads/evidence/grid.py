@@ -20,7 +20,7 @@ from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablate import ablate_each
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_independent
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled, together
 from lens_heads.model.geometry import Model, head_geometry
@@ -33,9 +33,9 @@ from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder
 from lens_heads.runs.warned import users_line
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 Tasks = Mapping[str, Iterable[AnyTrial]]

@@ -21,8 +21,8 @@ from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.ablate import ablate
-from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.activations import TrialActivations
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_independent
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.patch import patch
@@ -40,9 +40,9 @@ from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 RECOVERY_CONTROLS = ("random", "random_like", SAME_LAYER, "bottom")

@@ -26,10 +26,10 @@ from lens_heads.runs import checks, engine
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.context_pairs import ContextPair, Without, context_pairs
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 Z = "blocks.{}.attn.hook_z"

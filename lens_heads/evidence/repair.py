@@ -34,9 +34,9 @@ from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 BESIDE = Controls(("random", "random_like"), draws=40)

@@ -42,9 +42,9 @@ from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.runs.warned import users_line
 from lens_heads.stats import crossed_interval
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.metrics import text_scores
 from lens_heads.trials.trial import AnyTrial
 

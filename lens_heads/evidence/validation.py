@@ -21,7 +21,7 @@ from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.matching import AnyHeads, HeadMatch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks

@@ -24,9 +24,9 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.units import check_group
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
 from lens_heads.ranking.one_pass.score_heads import score_heads
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.runs import checks
 from lens_heads.runs.options import RunOptions
 from lens_heads.runs.typed import typed

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads
 from lens_heads.interventions.ablate import ablate
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.spans import parts_of

@@ -26,8 +26,8 @@ from lens_heads.ranking.one_pass.batch import Batch, prepared
 from lens_heads.ranking.one_pass.capture import Views, read_outs, watch
 from lens_heads.runs import checks
 from lens_heads.runs.typed import LISTED, typed
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.tokenizing import token_words
 from lens_heads.trials.trial import AnyTrial
 

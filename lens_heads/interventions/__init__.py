@@ -4,8 +4,8 @@ Says nothing of what follows from it: that is `answering` and `evidence`.
 """
 
 from lens_heads.interventions.ablate import ablate
-from lens_heads.interventions.ablation import Ablation
 from lens_heads.interventions.activations import MeanActivations, TrialActivations, mean_activations, trial_activations
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.patch import patch
 from lens_heads.interventions.row_activations import RowActivations, row_activations
 from lens_heads.interventions.steer import steer

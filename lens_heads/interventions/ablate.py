@@ -15,7 +15,7 @@ from torch import Tensor
 from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.sets import by_layer
-from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.checked_kind import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, NEEDS, Effect, Setting
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked

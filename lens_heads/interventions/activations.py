@@ -28,9 +28,9 @@ from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.shards import Result
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.runs.typed import typed, typed_fields, typed_methods
+from lens_heads.trials.checked_tokens import encode_all, several
 from lens_heads.trials.digests import prompt_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.trial import AnyTrial
 
 

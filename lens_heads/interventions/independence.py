@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.ablation import Reference
+from lens_heads.interventions.checked_kind import Reference
 
 
 def check_independent(

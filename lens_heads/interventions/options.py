@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from lens_heads.interventions.ablation import Ablation, Reference
+from lens_heads.interventions.checked_kind import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, NEEDS
 from lens_heads.interventions.spans import Part, Span
 from lens_heads.model.geometry import Model

@@ -13,7 +13,7 @@ from lens_heads.model.geometry import Model
 from lens_heads.model.support import require
 from lens_heads.runs.blocks import block
 from lens_heads.runs.typed import typed
-from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.pairs import Positions, check_positions
 from lens_heads.trials.trial import AnyTrial
 

@@ -21,9 +21,9 @@ from lens_heads.runs import engine
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_fields
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import Encoded, prompt_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 

@@ -21,8 +21,8 @@ from lens_heads.runs.digests import digest, tensor_digest
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.runs.typed import typed, typed_fields, typed_methods
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import prompt_digest
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.model import identities
+from lens_heads.model import formula_checks
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.modes import evaluating
 from lens_heads.model.probe_run import Check, ProbeRun
@@ -102,5 +102,5 @@ def check_model(
         found, one = measured(model, ids, tolerance, NEEDS)
         rows = [row for need in NEEDS for row in found[need]]
         if isinstance(one, ProbeRun):
-            rows = [identities.hooks_fire(one), *rows, *identities.shortcuts(one).values()]
+            rows = [formula_checks.hooks_fire(one), *rows, *formula_checks.shortcuts(one).values()]
     return CheckReport(shape.name, shape, tuple(rows), architecture(model))

@@ -1,6 +1,6 @@
 """What a model is known to fulfil of what scores, ablations and patches assume, measured once before the first of them.
 
-An architecture whose formulas are not the assumed ones gives numbers, too. So the identities of `identities.py` are run on a
+An architecture whose formulas are not the assumed ones gives numbers, too. So the identities of `formula_checks.py` are run on a
 few tokens of text, without any hooks, and `require` refuses what rests on one that fails. What was found is remembered by the
 hash of the weights, so that loading a model again measures nothing.
 """
@@ -19,7 +19,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.model import identities, probe_run
+from lens_heads.model import formula_checks, probe_run
 from lens_heads.model.attending import check_free
 from lens_heads.model.beginning import check_beginning
 from lens_heads.model.changes import changing
@@ -55,17 +55,17 @@ Need: TypeAlias = Literal[
 """What a request may rest on; see `_MEASURED`."""
 
 _MEASURED: dict[str, tuple[Callable[[ProbeRun], Check | list[Check]], str]] = {
-    "causal": (identities.causal, "load a causal language model"),
-    "cached": (identities.chunked, "use another model, or another version of transformers"),
-    "pattern": (identities.patterns, "use methods that read no attention pattern, such as dla and patching"),
-    "values": (identities.values, "use methods that read z alone: dla, patching, ablation"),
-    "writes": (identities.stream, "use attention scores, which read patterns alone"),
-    "unembedding": (identities.unembedding, "use attention scores, ablation or patching"),
-    "closing": (identities.closing, 'use direction="raw", and methods without "exact" in their names'),
-    "edits": (identities.edits, "use a kind of ablation that edits z: zero, mean or resample"),
-    "queries": (identities.queries, "use a kind of ablation that edits z: zero, mean or resample"),
-    "gradients": (identities.gradients, "load the model in float32, or patch exactly"),
-    "joined": (identities.joined, "run one head at a time"),
+    "causal": (formula_checks.causal, "load a causal language model"),
+    "cached": (formula_checks.chunked, "use another model, or another version of transformers"),
+    "pattern": (formula_checks.patterns, "use methods that read no attention pattern, such as dla and patching"),
+    "values": (formula_checks.values, "use methods that read z alone: dla, patching, ablation"),
+    "writes": (formula_checks.stream, "use attention scores, which read patterns alone"),
+    "unembedding": (formula_checks.unembedding, "use attention scores, ablation or patching"),
+    "closing": (formula_checks.closing, 'use direction="raw", and methods without "exact" in their names'),
+    "edits": (formula_checks.edits, "use a kind of ablation that edits z: zero, mean or resample"),
+    "queries": (formula_checks.queries, "use a kind of ablation that edits z: zero, mean or resample"),
+    "gradients": (formula_checks.gradients, "load the model in float32, or patch exactly"),
+    "joined": (formula_checks.joined, "run one head at a time"),
 }
 """How each identity is measured, and what is left to do where it fails."""
 FIRST = ("causal", "cached", "pattern", "values", "writes", "unembedding", "closing")
@@ -194,9 +194,9 @@ def _measure(model: Model, known: Support, needs: Sequence[str]) -> None:
     with evaluating(model), unhooked(model):
         found, one = measured(model, prompt(model), tolerance, needs)
         if isinstance(one, ProbeRun) and "values" in found:
-            known.gated = tuple(identities.gates(one))
+            known.gated = tuple(formula_checks.gates(one))
             # A shortcut that does not give the model's numbers is not taken, which costs time alone.
-            taken = _attempt(lambda: identities.shortcuts(one))
+            taken = _attempt(lambda: formula_checks.shortcuts(one))
             failed = isinstance(taken, Exception)
             known.avoided = ("fast",) if failed else tuple(name for name, check in taken.items() if not check.passed)
             # What sdpa makes of ALiBi differs by less than half precision shows.

@@ -27,12 +27,12 @@ from lens_heads.ranking.masks.sparse_fit import Fit, fit, solve_masks
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
 from lens_heads.ranking.one_pass.common_texts import common_texts
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.documents import score_documents
 from lens_heads.ranking.one_pass.linear_probes import probe_heads
 from lens_heads.ranking.one_pass.razor import razor_attention_heads
 from lens_heads.ranking.one_pass.repeated import repeated_blocks
 from lens_heads.ranking.one_pass.score_heads import score_heads
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.ranking.one_pass.token_maps import TokenMap, by_map, token_maps
 from lens_heads.ranking.rank import rank

@@ -7,9 +7,9 @@ from typing import Any
 from lens_heads.heads.scores import HeadScores
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method, Needs, Rank
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.repeated import repeated_blocks
 from lens_heads.ranking.one_pass.score_heads import score_heads
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers import NAMED_SCORERS, PAIR_SCORERS, REPEATED_SCORERS, SCORERS
 from lens_heads.trials.context_pairs import context_pairs
 

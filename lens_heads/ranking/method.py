@@ -10,7 +10,7 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.styles import Marker
 from lens_heads.ranking.material import Material
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.runs.typed import typed_fields
 
 Rank: TypeAlias = Callable[[Material], HeadScores]

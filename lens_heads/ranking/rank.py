@@ -14,16 +14,16 @@ from lens_heads.model.workers import worker_pool
 from lens_heads.ranking import registry
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.score_heads import score_heads
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.runs import checks
 from lens_heads.runs.files import plain_name
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.pairs import Corruption, chosen_corruption, make_pairs
 from lens_heads.trials.trial import AnyTrial
 

@@ -19,7 +19,7 @@ from lens_heads.ranking.gates import duo, hardkuma, head_gating, lofit, soft_inj
 from lens_heads.ranking.masks import localize
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method, Rank
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.runs.code import labelled
 
 FILES: tuple[tuple[Method, ...], ...] = (

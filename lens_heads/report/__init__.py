@@ -1,4 +1,7 @@
-"""A study as one HTML page, and its numbers as tables in the terminal."""
+"""A study as one HTML page, and its numbers as tables in the terminal.
+
+Knows values, tables and figures; neither runs a model nor says what a number means.
+"""
 
 from lens_heads.report.explored import write_explorer, write_why
 from lens_heads.report.html import page, write_report

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lens_heads.runs.reads import UnknownError
+from lens_heads.runs.references import UnknownError
 
 
 def code_of(function: Any) -> str:

@@ -26,7 +26,7 @@ from datasets.fingerprint import Hasher
 from datasets.utils._dill import Pickler
 
 from lens_heads.runs.digests import tensor_digest
-from lens_heads.runs.reads import UnknownError, closure, global_values, is_library
+from lens_heads.runs.references import UnknownError, closure, global_values, is_library
 
 _GENERATORS = (random._inst, np.random.mtrand._rand, torch.default_generator)  # type: ignore[attr-defined]
 """The generators of the process, which functions of these modules use: known by name, because every use changes them."""

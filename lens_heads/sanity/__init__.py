@@ -1,6 +1,7 @@
 """Sanity checks: models, trials and rankings in which there is nothing to find, and models whose heads are known.
 
-A method that finds heads where there are none is wrong; so is one that misses the planted ones.
+A method that finds heads where there are none is wrong; so is one that misses the planted ones. Judges by
+rankings alone: what a model does without heads is for `evidence` to say.
 """
 
 from lens_heads.sanity.answers import permuted_answers

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lens_heads.runs.typed import typed
-from lens_heads.trials.encoding import trial_list
+from lens_heads.trials.checked_tokens import trial_list
 from lens_heads.trials.exchanges import givers, same_answer
 from lens_heads.trials.trial import AnyTrial, Trial
 

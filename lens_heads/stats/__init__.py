@@ -1,4 +1,7 @@
-"""Statistics over trials: arrays in, arrays out. Standard tests come from scipy."""
+"""Statistics over trials: arrays in, arrays out. Standard tests come from scipy.
+
+Knows no heads, no trials and no model.
+"""
 
 from lens_heads.stats.clusters import effective_n, icc
 from lens_heads.stats.correlation import split_half_reliability

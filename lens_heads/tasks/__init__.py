@@ -1,5 +1,7 @@
 """Tasks: functions that return trials. `TASKS` registers them under the names the command line uses.
 
+Knows neither models nor heads; trials are texts until they meet a tokenizer.
+
 What the tasks have in common is described here; their own docstrings say what else there is to know.
 
 Arguments:

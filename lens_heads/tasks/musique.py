@@ -15,7 +15,7 @@ from lens_heads.runs.warned import users_line
 from lens_heads.tasks.rows import DataRow, packaged_rows, table
 from lens_heads.tasks.sampling import SPLITS, check_known, check_split, drawn
 from lens_heads.tasks.templates import judge, template
-from lens_heads.trials.text import squad
+from lens_heads.trials.containment import squad
 from lens_heads.trials.trial import Trial
 
 HUB = "bdsaglam/musique"

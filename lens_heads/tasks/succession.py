@@ -7,7 +7,7 @@ import random
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.tasks.sampling import SPLITS, check_known, enough
-from lens_heads.tasks.successors import CYCLES, SEQUENCES
+from lens_heads.tasks.sequences import CYCLES, SEQUENCES
 from lens_heads.tasks.templates import judge, template
 from lens_heads.trials.trial import Trial
 

@@ -7,8 +7,8 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
+from lens_heads.trials.containment import contains, find, occurrences, words
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.text import contains, find, occurrences, words
 from lens_heads.trials.thinking import TAIL, after_thinking, thoughts, unclosed
 from lens_heads.trials.tokenizing import piece
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import check_unique, encode_all
 from lens_heads.trials.dependent import warn_of_repeats
 from lens_heads.trials.encoded import EncodedTrial, token_ids
-from lens_heads.trials.encoding import check_unique, encode_all
 from lens_heads.trials.texts import check_ids
 from lens_heads.trials.tokenizing import piece
 from lens_heads.trials.trial import AnyTrial, Trial

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lens_heads.runs.typed import typed
+from lens_heads.trials.containment import normalize
 from lens_heads.trials.exchanges import accepted, givers, mentions, same_answer, share_a_group, with_needles
-from lens_heads.trials.text import normalize
 from lens_heads.trials.trial import AnyTrial, Distractor, Trial
 
 

@@ -11,8 +11,8 @@ from scipy.optimize import linear_sum_assignment
 
 from lens_heads.heads.grouping import named_groups
 from lens_heads.runs import checks
-from lens_heads.trials.encoding import trial_list
-from lens_heads.trials.text import contains
+from lens_heads.trials.checked_tokens import trial_list
+from lens_heads.trials.containment import contains
 from lens_heads.trials.trial import AnyTrial, Trial
 
 T = TypeVar("T", bound=AnyTrial)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from typing import Any, ClassVar, Self
 
+from lens_heads.trials import containment as comparing
 from lens_heads.trials import sandbox
-from lens_heads.trials import text as comparing
 from lens_heads.trials.characters import compared
 from lens_heads.trials.rhymes import rhyme
 

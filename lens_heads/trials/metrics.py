@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from lens_heads.trials.answers import rouge
+from lens_heads.trials.containment import normalize
 from lens_heads.trials.judges import DEFAULT, Judge
-from lens_heads.trials.text import normalize
 
 __all__ = ["TEXT_METRICS", "contains", "exact_match", "normalize", "text_scores", "token_f1"]
 

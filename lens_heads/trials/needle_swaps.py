@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 
 from lens_heads.runs.typed import typed
-from lens_heads.trials.encoding import trial_list
+from lens_heads.trials.checked_tokens import trial_list
+from lens_heads.trials.containment import normalize
 from lens_heads.trials.exchanges import accepted, givers, mentions, same_answer, share_a_group, with_needles
-from lens_heads.trials.text import normalize
 from lens_heads.trials.trial import AnyTrial, Trial
 
 

@@ -17,9 +17,9 @@ from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.bos import begins
+from lens_heads.trials.checked_tokens import encode_all, several
 from lens_heads.trials.digests import needle_digest
 from lens_heads.trials.encoded import EncodedTrial, token_ids
-from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.needles import answer_forms
 from lens_heads.trials.tokenizing import WITHOUT_SPECIAL, first_special, piece, special_tokens
 from lens_heads.trials.trial import AnyTrial

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import trial_list
+from lens_heads.trials.containment import normalize
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import trial_list
 from lens_heads.trials.exchanges import givers, same_answer, share_a_group, with_needles
-from lens_heads.trials.text import normalize
 from lens_heads.trials.trial import AnyTrial, Distractor, Trial
 
 

@@ -1,7 +1,7 @@
 """A sandbox for generated programs: do the tests of a generated program pass?
 
 Two processes run, each confined on its own. One executes the generated program and answers calls of its functions; the other
-executes the tests, in which these functions are calls of the first process. Only plain values cross (`sandboxed/plain.py`). So
+executes the tests, in which these functions are calls of the first process. Only plain values cross (`guest/plain.py`). So
 a program sees neither its tests nor their verdict, and cannot answer with an object that claims to equal everything.
 
 The boundary is bubblewrap (https://github.com/containers/bubblewrap; Linux on x86_64 or aarch64). A process sees Python and
@@ -34,7 +34,7 @@ from typing import Any, BinaryIO
 from lens_heads.runs import checks
 from lens_heads.trials.confinement import confined, missing, python
 
-CHILD = Path(__file__).with_name("sandboxed")
+CHILD = Path(__file__).with_name("guest")
 SMALLEST = 64
 """Megabytes below which Python itself might not start."""
 _OPTIONS = ("-I", "-S", "-B", "-X", "utf8")

@@ -16,9 +16,9 @@ import torch
 from transformers import AutoTokenizer
 
 import lens_heads as lh
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.runs.code import code_of
-from lens_heads.runs.reads import is_library
+from lens_heads.runs.references import is_library
 from tests import zoo
 from tests.attack.held import refused
 from tests.conftest import random_trial, tiny

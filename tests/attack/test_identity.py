@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import lens_heads as lh
-from lens_heads.interventions.ablation import reference_digest
 from lens_heads.interventions.activations import MeanActivations, TrialActivations
+from lens_heads.interventions.checked_kind import reference_digest
 from lens_heads.model.directions import Directions
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.identity import changed_by, fingerprint, scales

@@ -95,7 +95,7 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
     ("a part of none", lambda: Part(0, 0), "of=0: must be a positive integer"),
     ("a part beyond all", lambda: Part(3, 2), "index=3: must be an integer from 0 to 1"),
     ("GPUs as text", lambda: inside(lh.worker_pool(M(), 2, num_gpus="1")), "num_gpus='1': use a whole number of GPUs"),  # type: ignore[arg-type]
-    ("models of five", lambda: lh.studies.methods(5, "induction"), "models=5: must be names as load_model takes them"),  # type: ignore[arg-type]
+    ("models of five", lambda: lh.studies.bench(5, "induction"), "models=5: must be names as load_model takes them"),  # type: ignore[arg-type]
     ("two texts for a pair", lambda: lh.patch_heads(M(), [("a", "b")], **Q), "make trials of texts with lh.prompt_trial"),  # type: ignore[list-item]
     ("a bare function", lambda: lh.score_heads(M(), TWO, mine, teacher_forced=True, **Q), "Scorer"),  # type: ignore[arg-type]
     ("a bare function among names", lambda: lh.score_heads(M(), TWO, ["locos", mine], teacher_forced=True, **Q), "Scorer"),  # type: ignore[list-item]

@@ -200,14 +200,14 @@ def other_units(case: Case) -> tuple[Found, Found]:
     """Effects on 2 m + 1 are twice those on m, and shares of effects are the same."""
 
     def twice(logits: Tensor, gold: Tensor) -> Tensor:
-        return 2 * OF_ONE_RUN["answer_logprob"](logits, gold) + 1
+        return 2 * OF_ONE_RUN["logprob"](logits, gold) + 1
 
     def expected(name: str, x: Tensor) -> Tensor:
         if case.function == "faithfulness":
             return 2 * x + 1 if name.startswith("value") else x
         return x if case.function.endswith("shares") else 2 * x
 
-    return case(metric=twice), case(metric="answer_logprob").map(expected)
+    return case(metric=twice), case(metric="logprob").map(expected)
 
 
 def resumed(case: Case) -> tuple[Found, Found]:

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.runs import engine, files
 from lens_heads.runs.shards import Result
 from lens_heads.runs.store import RunFolder

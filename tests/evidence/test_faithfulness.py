@@ -126,7 +126,7 @@ def additive(values: list[float], shares: list[tuple[float, int]]) -> Faithfulne
             for i in range(6)
         ]
     scores = lh.HeadScores.from_trials("m", torch.arange(10.0).reshape(1, 2, 5), ["a"])
-    return FaithfulnessCurve(pd.DataFrame(rows), {"m": scores}, "answer_logprob", "free", (2, 5), shares, 8).checked()
+    return FaithfulnessCurve(pd.DataFrame(rows), {"m": scores}, "logprob", "free", (2, 5), shares, 8).checked()
 
 
 @pytest.mark.slow

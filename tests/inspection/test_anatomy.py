@@ -17,8 +17,8 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.inspection import anatomy
 from lens_heads.inspection.anatomy import Source
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.trials.encoded import EncodedTrial
 from tests import planted, reference, zoo
 from tests.conftest import tiny

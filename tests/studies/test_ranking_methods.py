@@ -33,7 +33,7 @@ from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
 from lens_heads.studies.ranking_methods.presets import SETUPS, Preset, Setup, gather, setup_of
 from lens_heads.studies.ranking_methods.ranking import planted_quality
 from lens_heads.studies.ranking_methods.recommend import recommend
-from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.needles import with_needle
 from lens_heads.trials.pairs import TokenPair
 from tests import zoo
@@ -54,7 +54,7 @@ def model() -> Any:
 
 def run(model: Any, out: Path | None, methods: Any = SOME, **more: Any) -> Bench:
     options = {"preset": TINY, "arguments": {"words": 4}, **more}
-    return lh.studies.methods(model, "induction", methods, out=out, command="the command", **options)
+    return lh.studies.bench(model, "induction", methods, out=out, command="the command", **options)
 
 
 @pytest.fixture(scope="module")
@@ -218,17 +218,17 @@ def test_wrong_arguments_are_named(model: Any, given: dict[str, Any], message: s
 
 def test_wrong_tasks_and_presets_are_named(model: Any) -> None:
     with pytest.raises(ValueError, match="task 'parametric' has no halves"):
-        lh.studies.methods(model, "parametric", ["locos"], TINY)
+        lh.studies.bench(model, "parametric", ["locos"], TINY)
     with pytest.raises(ValueError, match="unknown task 'retrievel'"):
-        lh.studies.methods(model, "retrievel", ["locos"], TINY)
+        lh.studies.bench(model, "retrievel", ["locos"], TINY)
     with pytest.raises(ValueError, match="task 'ioi' has no argument 'nonsense'; its arguments are n, split"):
-        lh.studies.methods(model, "ioi", ["locos"], TINY, arguments={"nonsense": 3})
+        lh.studies.bench(model, "ioi", ["locos"], TINY, arguments={"nonsense": 3})
     with pytest.raises(ValueError, match="task 'sec10k_documents' makes document trials"):
-        lh.studies.methods(model, "sec10k_documents", ["locos"], TINY)
+        lh.studies.bench(model, "sec10k_documents", ["locos"], TINY)
     with pytest.raises(ValueError, match="there are no tasks"):
-        lh.studies.methods(model, [], ["locos"], TINY)
+        lh.studies.bench(model, [], ["locos"], TINY)
     with pytest.raises(ValueError, match="arguments= belong to one task"):
-        lh.studies.methods(model, ["ioi", "induction"], ["locos"], TINY, arguments={"words": 4})
+        lh.studies.bench(model, ["ioi", "induction"], ["locos"], TINY, arguments={"words": 4})
     with pytest.raises(ValueError, match="k=3 is none of ks"):
         replace(TINY, k=3)
     with pytest.raises(TypeError, match="methods holds 3"):
@@ -242,7 +242,7 @@ def test_a_plan_costs_one_measured_block(model: Any, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert all(part in shown for part in ("rank: search", "ablation", "faithfulness", "minutes"))
     assert "left out" not in shown
-    lh.studies.methods(model, "induction", ["locos", "greedy"], replace(TINY, searched=20), plan=True)
+    lh.studies.bench(model, "induction", ["locos", "greedy"], replace(TINY, searched=20), plan=True)
     shown = capsys.readouterr().out
     assert "above 20 passes, so left out: greedy (23)" in shown
     assert "rank: search" not in shown

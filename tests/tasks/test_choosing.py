@@ -12,7 +12,7 @@ import pytest
 import lens_heads as lh
 from lens_heads.tasks import choosing, prose
 from lens_heads.tasks.choosing import QUESTIONS, STYLES, relations
-from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.checked_tokens import encode_all
 from tests import zoo
 
 SPLITS = ("select", "test")

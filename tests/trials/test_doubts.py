@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.checked_tokens import encode_all
 from tests import zoo
 from tests.conftest import random_trial
 

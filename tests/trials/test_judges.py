@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lens_heads.tasks.templates import judge, template
+from lens_heads.trials.containment import contains, normalize, squad
 from lens_heads.trials.judges import RULES, Judge, OnlyLabel, judge_of
-from lens_heads.trials.text import contains, normalize, squad
 from lens_heads.trials.trial import Trial
 from tests import zoo
 from tests.sandboxed import needs_confinement

@@ -254,7 +254,7 @@ def test_a_process_that_does_not_start_is_no_verdict(role: str, monkeypatch: pyt
 
     def broken(stack: Any, name: str, *args: Any) -> Any:
         monkeypatch.setattr(
-            sandbox, "CHILD", Path("/nowhere") if name == role else Path(sandbox.__file__).parent / "sandboxed"
+            sandbox, "CHILD", Path("/nowhere") if name == role else Path(sandbox.__file__).parent / "guest"
         )
         return start(stack, name, *args)
 

@@ -19,8 +19,8 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
 from lens_heads.inspection.cards import HeadCards
-from lens_heads.interventions.ablation import check_belongs
 from lens_heads.interventions.activations import MeanActivations
+from lens_heads.interventions.checked_kind import check_belongs
 from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import Model
 from lens_heads.plots.theme import method_style
@@ -54,7 +54,7 @@ def default_scores(model: Model, trials: Sequence[EncodedTrial]) -> dict[str, He
     short = next((trial.id for trial in trials if len(trial) < 2), None)
     if short is not None:
         raise ValueError(
-            f"trial {short}: its prompt is a single token, from which nothing can be compared: pass scores="
+            f"trial {short}: its prompt is a single token, from which nothing can be compared: pass rankings="
         )
     names = METHODS if all(trial.needle is not None for trial in trials) else WITHOUT_NEEDLE
     marked = [replace(trial, needle=trial.needle or (0, 1)) for trial in trials]

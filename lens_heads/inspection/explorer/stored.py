@@ -17,7 +17,7 @@ from lens_heads.inspection.look_results import Look
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import read_json, reason
-from lens_heads.trials.encoding import encode_all, trial_list
+from lens_heads.trials.checked_tokens import encode_all, trial_list
 from lens_heads.trials.trial import AnyTrial
 
 FOLDER, ABOUT = "explorer", "about.json"

@@ -40,8 +40,8 @@ from lens_heads.model.hooks import attached
 from lens_heads.runs import checks
 from lens_heads.runs.showing import one_line
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 BESIDE = Controls("random", draws=5)

@@ -17,8 +17,8 @@ from torch import Tensor
 from lens_heads.answering.pair_runs import PairScore
 from lens_heads.answering.patch_metrics import OF_ONE_RUN, Measure, check_metric, judged
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.ablation import Ablation, reference_digest
 from lens_heads.interventions.activations import MeanActivations
+from lens_heads.interventions.checked_kind import Ablation, reference_digest
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
@@ -40,7 +40,7 @@ def attribute_ablation(
     *,
     kind: Literal["mean", "zero"] = "mean",
     reference: Annotated[MeanActivations | None, LISTED] = None,
-    metric: str | Measure = "answer_logprob",
+    metric: str | Measure = "logprob",
     **run: Unpack[LoopOptions],
 ) -> HeadScores:
     """Estimate, for every head at once, how much of the answer ablating it costs: metric(clean) - metric(ablated).
@@ -49,7 +49,7 @@ def attribute_ablation(
         trials: trials; of those with a counterfactual the clean side is run. No needle is needed.
         kind: "mean" (needs `reference=mean_activations(...)`) or "zero", at all positions, as in `ablate`.
         reference: means of other trials, for kind "mean".
-        metric: "answer_logprob", "answer_logit" (above the mean logit), or a differentiable function as in `patch_heads`.
+        metric: "logprob", "answer_logit" (above the mean logit), or a differentiable function as in `patch_heads`.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns HeadScores of method "attribute_ablation", in the metric's units. Positive: ablating the head costs the answer.
@@ -111,7 +111,7 @@ def gradient_importance(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
     *,
-    metric: str | Measure = "answer_logprob",
+    metric: str | Measure = "logprob",
     normalise: bool = True,
     **run: Unpack[LoopOptions],
 ) -> HeadScores:

@@ -42,7 +42,7 @@ def attribution_patch(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
     *,
-    metric: str | Measure = "answer_logprob",
+    metric: str | Measure = "logprob",
     positions: Positions,
     corruption: Corruption | None = None,
     ig_steps: int = 1,

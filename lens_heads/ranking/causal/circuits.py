@@ -42,7 +42,7 @@ def trace_circuit(
     *,
     components: Sequence[Component] = ("q",),
     share: float = 0.02,
-    metric: str | Measure = "answer_logprob",
+    metric: str | Measure = "logprob",
     corruption: Corruption | None = None,
     freeze_mlps: bool = False,
     **run: Unpack[LoopOptions],

@@ -19,7 +19,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_lowest_layer, every_head
 from lens_heads.interventions.ablate import ablate_each
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import Prefilled, at_once, prefilled
@@ -40,9 +40,9 @@ from lens_heads.runs.memory import in_parts
 from lens_heads.runs.options import Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import check_unique, encode_all
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoded import EncodedTrial, placed
-from lens_heads.trials.encoding import check_unique, encode_all
 from lens_heads.trials.texts import AnyText, EncodedText, listed_texts, plain_texts
 from lens_heads.trials.trial import Trial
 

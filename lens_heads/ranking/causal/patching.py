@@ -19,7 +19,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
 from lens_heads.heads.styles import add_style
-from lens_heads.interventions.ablation import check_belongs
+from lens_heads.interventions.checked_kind import check_belongs
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction
@@ -40,7 +40,7 @@ def patch_heads(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
     *,
-    metric: str | Measure = "answer_logprob",
+    metric: str | Measure = "logprob",
     positions: Positions = "answer",
     corruption: Corruption | None = None,
     heads_per_pass: int | None = None,
@@ -51,7 +51,7 @@ def patch_heads(
 
     Args:
         trials: trials with a counterfactual (`lh.pair`, `Trial(corrupt=)`), or with a needle that `corruption` takes away.
-        metric: "answer_logprob" (mean over the gold answer's tokens, nats), "answer_logit" (above the mean logit, mean over
+        metric: "logprob" (mean over the gold answer's tokens, nats), "answer_logit" (above the mean logit, mean over
             them), "first_token_logit_diff" (against the pair's wrong answer, or else the corrupt run's top token, logits; the
             latter is the LOCOS authors' default), "first_token_prob", "kl" (minus the divergence from the clean run, nats; needs
             no gold answer), or a function of the answer rows' float32 logits [run, step, d_vocab] and the gold tokens [step]

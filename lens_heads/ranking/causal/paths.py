@@ -52,7 +52,7 @@ def path_patch(
     receivers: AnyHeads | Literal["logits"],
     *,
     component: Component = "q",
-    metric: str | Measure = "answer_logprob",
+    metric: str | Measure = "logprob",
     base: Literal["clean", "corrupt"] = "clean",
     corruption: Corruption | None = None,
     freeze_mlps: bool = False,

@@ -39,7 +39,7 @@ def attribute_queries(
     model: Model,
     trials: Iterable[AnyTrial] | AnyTrial,
     *,
-    metric: str | Measure = "answer_logprob",
+    metric: str | Measure = "logprob",
     corruption: Corruption | None = None,
     **run: Unpack[LoopOptions],
 ) -> HeadScores:

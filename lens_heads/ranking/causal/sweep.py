@@ -10,7 +10,7 @@ import torch
 from lens_heads.answering.pair_runs import PairScore
 from lens_heads.answering.patch_metrics import UNITS, Measure, check_metric, warn_of_reversed
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.ablation import Reference
+from lens_heads.interventions.checked_kind import Reference
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model
@@ -21,7 +21,7 @@ from lens_heads.runs import engine
 from lens_heads.runs.code import labelled
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
-from lens_heads.trials.encoding import several
+from lens_heads.trials.checked_tokens import several
 from lens_heads.trials.pairs import (
     Corruption,
     Positions,

@@ -18,9 +18,9 @@ from lens_heads.model.support import require
 from lens_heads.ranking.gates.gate import Gate
 from lens_heads.ranking.gates.training import State, Training, TrainingOptions, settings_of, train, training_of
 from lens_heads.runs.store import RunFolder
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 HELD_OUT = 5

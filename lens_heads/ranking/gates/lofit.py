@@ -25,7 +25,7 @@ from lens_heads.ranking.gates.training import Training, TrainingOptions
 from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed, typed_methods
-from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 DEFAULTS = Training(steps=100, lr=5e-3, batch_size=8, validate_every=10)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
-from lens_heads.interventions.ablation import check_belongs
+from lens_heads.interventions.checked_kind import check_belongs
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.vectors import HeadVectors, task_vectors
 from lens_heads.model.geometry import Model, head_geometry
@@ -25,8 +25,8 @@ from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
 from lens_heads.ranking.material import Material
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, prompt_digest
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 DEFAULTS = Training(steps=400, lr=0.2, validate_every=50)

@@ -8,7 +8,7 @@ with h_1 .. h_(i-1) ablated, so that what takes a head's place shows in the next
 logit: the gradient of the log-probability vanishes where the model is sure. It uses every other trial, because a round costs a
 forward and a backward pass. Each set is ablated once; that which lowers the metric most is taken.
 
-No paper's: it was made on two tasks (ioi and induction) of the two packaged models, so only other cells of `studies.methods` test
+No paper's: it was made on two tasks (ioi and induction) of the two packaged models, so only other cells of `studies.bench` test
 it. There it keeps little more of the best damage than its attribution in turn alone; the results say where it wins.
 """
 
@@ -25,7 +25,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablate import ablate
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.model.geometry import Model
 from lens_heads.ranking.causal.ablated import attribute_ablation
 from lens_heads.ranking.masks.measure import MaskedMetric

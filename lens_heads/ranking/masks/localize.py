@@ -25,7 +25,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.heads.styles import add_style
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.options import AblationRun
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared

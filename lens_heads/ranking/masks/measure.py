@@ -14,7 +14,7 @@ from lens_heads.answering.choices import CHOICE_METRICS, without_choices
 from lens_heads.answering.evaluation import FORCED_METRICS, answer_batch, check_metric
 from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate_each
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.interventions.replay import MOST_BYTES, Prefilled, at_once, prefilled, shared_beginning, together
@@ -29,8 +29,8 @@ from lens_heads.ranking.masks.designs import as_booleans
 from lens_heads.runs import engine
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, trials_digest
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 Level = Literal["query_head", "kv_group"]

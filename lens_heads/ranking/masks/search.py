@@ -18,7 +18,7 @@ from lens_heads.heads.grouping import groups_of
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_made_on
 from lens_heads.interventions.options import AblationRun
 from lens_heads.model.geometry import Model

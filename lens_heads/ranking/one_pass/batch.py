@@ -17,7 +17,7 @@ from lens_heads.model.geometry import Model
 from lens_heads.model.last_rows import keeping_last_rows
 from lens_heads.model.noted_queries import NotedQueries
 from lens_heads.ranking.one_pass.collecting import PassResult
-from lens_heads.ranking.one_pass.scorer import Reading
+from lens_heads.ranking.one_pass.definition import Reading
 from lens_heads.trials import answers
 from lens_heads.trials.encoded import EncodedTrial
 

@@ -25,9 +25,9 @@ from lens_heads.model.modes import evaluating
 from lens_heads.model.support import support
 from lens_heads.ranking.one_pass.batch import Batch, Row, prepared
 from lens_heads.ranking.one_pass.collecting import PassResult
+from lens_heads.ranking.one_pass.definition import Reading, Rows, Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
 from lens_heads.ranking.one_pass.nulls import draw_spans, null_scores
-from lens_heads.ranking.one_pass.scorer import Reading, Rows, Scorer
 from lens_heads.ranking.one_pass.scorers import scored
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.tokenizing import space_twin

@@ -20,7 +20,7 @@ from lens_heads.model.geometry import Model
 from lens_heads.model.identity import identified
 from lens_heads.model.rope import batched
 from lens_heads.model.run_folders import folder_for
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.scorers import NAMED_SCORERS, TABLES, is_ours
 from lens_heads.runs import engine
 from lens_heads.runs.code import labelled

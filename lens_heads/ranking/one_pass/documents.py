@@ -22,16 +22,16 @@ from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import DocumentView
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers import resolve, scored
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import check_unique
 from lens_heads.trials.dependent import warn_of_repeats
 from lens_heads.trials.documents import AnyDocuments, EncodedDocuments
-from lens_heads.trials.encoding import check_unique
 
 
 @typed

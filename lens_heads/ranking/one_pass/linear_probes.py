@@ -28,9 +28,9 @@ from lens_heads.runs import checks, engine
 from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 

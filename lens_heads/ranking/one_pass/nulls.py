@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers import is_ours, scored
 from lens_heads.runs.digests import digest
 from lens_heads.trials.encoded import EncodedTrial

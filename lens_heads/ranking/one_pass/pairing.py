@@ -16,13 +16,13 @@ from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.pair_view import PairView
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers import resolve, scored
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run
+from lens_heads.trials.checked_tokens import check_unique
 from lens_heads.trials.context_pairs import ContextPair, PairProbe
-from lens_heads.trials.encoding import check_unique
 
 
 def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options: Run) -> Rankings:

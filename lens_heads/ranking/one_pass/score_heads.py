@@ -15,11 +15,11 @@ from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.one_pass.capture import run_pass
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.documents import score_documents
 from lens_heads.ranking.one_pass.nulls import check_draws
 from lens_heads.ranking.one_pass.pairing import score_pairs
 from lens_heads.ranking.one_pass.repeated import RepeatedProbe
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers import needs_of, resolve
 from lens_heads.ranking.one_pass.text_pass import score_texts
 from lens_heads.ranking.one_pass.token_maps import WeightsProbe
@@ -27,11 +27,11 @@ from lens_heads.ranking.one_pass.weighing import score_weights
 from lens_heads.runs import checks
 from lens_heads.runs.options import LoopOptions, Run, RunOptions
 from lens_heads.runs.typed import typed
+from lens_heads.trials.checked_tokens import encode_all, several
 from lens_heads.trials.context_pairs import PairProbe
 from lens_heads.trials.digests import trials_digest
 from lens_heads.trials.documents import AnyDocuments, DocumentTrial, EncodedDocuments
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all, several
 from lens_heads.trials.texts import TextProbe
 from lens_heads.trials.trial import AnyTrial
 

@@ -18,15 +18,15 @@ from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.repeated import RepeatedProbe, blind_layers
 from lens_heads.ranking.one_pass.row_view import RowView
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers import resolve, scored
 from lens_heads.ranking.one_pass.totals import QueriesAndKeys, Received, TextTotals
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run
-from lens_heads.trials.encoding import check_unique
+from lens_heads.trials.checked_tokens import check_unique
 from lens_heads.trials.texts import EncodedText, TextProbe
 
 ROWS = 64

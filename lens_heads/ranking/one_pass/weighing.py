@@ -17,13 +17,13 @@ from lens_heads.model.modes import evaluating
 from lens_heads.model.norms import attention_norm, frozen_norm
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.scorers import is_ours, resolve, scored
 from lens_heads.ranking.one_pass.token_maps import EncodedMap, WeightsProbe
 from lens_heads.ranking.one_pass.weights_view import WeightsView
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run
-from lens_heads.trials.encoding import check_unique
+from lens_heads.trials.checked_tokens import check_unique
 
 
 def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, options: Run) -> Rankings:

@@ -44,8 +44,8 @@ from lens_heads.studies.capability_paper.presets import (
     owner,
     with_choices,
 )
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import Trial
 
 Trials = Mapping[str, Sequence[Trial]]

@@ -33,8 +33,8 @@ from lens_heads.studies.fragile_paper.claims import by_metric
 from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding, TaskRankings
 from lens_heads.studies.fragile_paper.presets import METRIC, Preset
 from lens_heads.studies.fragile_paper.sources import FORMATS, SUBJECTS
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.documents import DocumentTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.trial import AnyTrial
 
 RESTORED = ("random", "random_like")

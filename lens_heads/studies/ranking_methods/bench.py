@@ -26,12 +26,12 @@ PLANTED = "planted.parquet"
 @typed_methods
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """The result of `studies.methods`: a `Cell` per model and task, and `planted`, a row per method and planted model.
+    """The result of `studies.bench`: a `Cell` per model and task, and `planted`, a row per method and planted model.
 
     `cells`: as said.
 
     Example:
-        >>> plan = lh.studies.methods(model, "arithmetic", ["dla"], arguments={"digits": 1}, plan=True)
+        >>> plan = lh.studies.bench(model, "arithmetic", ["dla"], arguments={"digits": 1}, plan=True)
         bench: what it would cost, in passes of one trial ...
         >>> isinstance(plan, lh.Bench), len(plan.cells)
         (True, 0)

@@ -11,8 +11,8 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.studies.presets import read_presets
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.pairs import make_pairs
 
 

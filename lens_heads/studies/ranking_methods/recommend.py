@@ -72,7 +72,7 @@ def recommend(
     """Which method to use for each budget.
 
     Args:
-        bench: the result of `studies.methods`, or `Bench.load(folder)`.
+        bench: the result of `studies.bench`, or `Bench.load(folder)`.
         budgets: plain passes over the selection trials, one number or several; infinity for any price.
         by: "damage" for heads that the answer needs (ablated), "faithfulness" for heads that suffice (kept, all others corrupt).
         level: of the intervals that decide.
@@ -86,7 +86,7 @@ def recommend(
     Example:
         >>> from lens_heads.studies.ranking_methods.presets import Preset
         >>> small = Preset(select=2, calibrate=1, test=5, pairs=5, other=5, ks=(2,), k=2, draws=2, few=5, kept_draws=2, planted=0)
-        >>> bench = lh.studies.methods(untrained, "arithmetic", ["dla"], arguments={"digits": 1}, preset=small)
+        >>> bench = lh.studies.bench(untrained, "arithmetic", ["dla"], arguments={"digits": 1}, preset=small)
         ─... llama-gqa, arithmetic ...
         >>> lh.recommend(bench, budgets=1.5).frame["method"].tolist()  # None: this model has not learned to calculate.
         ['']

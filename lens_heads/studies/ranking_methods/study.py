@@ -1,4 +1,4 @@
-"""methods: every ranking method on the same trials, judged on the same others, with what it costs.
+"""bench: every ranking method on the same trials, judged on the same others, with what it costs.
 
 `lens-heads bench` runs it.
 """
@@ -40,7 +40,7 @@ SHOWN = 5
 
 
 @typed
-def methods(
+def bench(
     models: Models,
     tasks: Sequence[str] | str = "retrieval",
     methods: Iterable[Any] | None = None,
@@ -73,7 +73,7 @@ def methods(
     Raises ValueError for an unknown task, method or preset, no models, and a folder with other settings.
 
     Example:
-        >>> plan = lh.studies.methods(model, "arithmetic", ["dla"], arguments={"digits": 1}, plan=True)
+        >>> plan = lh.studies.bench(model, "arithmetic", ["dla"], arguments={"digits": 1}, plan=True)
         bench: what it would cost, in passes of one trial ...
         >>> len(plan.cells)
         0
@@ -102,10 +102,10 @@ def methods(
             for task, setup in setups.items():
                 console.rule(tables.plain(f"{head_geometry(model).name}, {task}"))
                 cells.append(_cell(model, task, setup, chosen, size, folder))
-                bench = Bench(cells, planted)
-                tables.show(tables.bench(bench.cell(cells[-1].model, task).frame))
+                found = Bench(cells, planted)
+                tables.show(tables.bench(found.cell(cells[-1].model, task).frame))
                 if folder is not None:
-                    _write(bench, size, name, folder, command)
+                    _write(found, size, name, folder, command)
         del model  # Before the next one is loaded.
     return Bench(cells, planted)
 

@@ -24,7 +24,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.rank import rank
 from lens_heads.studies.two_needles.presets import EVERYWHERE, KINDS, LEAD, METHODS, METRIC, PATCHED, TASK, Preset
-from lens_heads.trials.encoding import encode_all
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.question_swaps import exchange_questions
 from lens_heads.trials.trial import AnyTrial
 

@@ -142,7 +142,7 @@ def test_patch_takes_trials_and_leaves_nothing_behind_on_an_exception(gqa: Any) 
 
 def test_cri_finds_the_planted_heads_and_only_them() -> None:
     model, clean = planted.model(), planted.trials(8)
-    found = lh.patch_heads(model, clean, positions="all", metric="answer_logprob", progress=False)
+    found = lh.patch_heads(model, clean, positions="all", metric="logprob", progress=False)
     assert set(found.top(2)) == {planted.COPIER, planted.WRITER}
     assert found.bottom(1) == [planted.SUPPRESSOR]
     named = {planted.COPIER, planted.WRITER, planted.SUPPRESSOR}
@@ -205,7 +205,7 @@ def test_an_answer_the_corrupt_run_prefers_is_left_out_or_refused(gqa: Any) -> N
         ),
         ({"metric": lambda logits, gold: 1.0}, ValueError, "the metric returned float"),
         ({"metric": lambda logits, gold: logits[:, 0, 0] * torch.nan}, ValueError, "pair random-1: the metric is nan"),
-        ({"metric": "logit"}, ValueError, "metric='logit': use answer_logprob, answer_logit, first_token_logit_diff"),
+        ({"metric": "logit"}, ValueError, "metric='logit': use logprob, answer_logit, first_token_logit_diff"),
         ({"metric": 3}, TypeError, "metric=3: must be a name or a function"),
         ({"positions": "last"}, ValueError, "positions='last': use 'answer'"),
         ({"heads_per_pass": 0}, ValueError, "heads_per_pass=0: must be a positive integer"),

@@ -11,7 +11,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.heads.head import Head
-from lens_heads.interventions.ablation import Ablation
+from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.masks.in_turn import attribute_in_turn, best_in_turn

@@ -14,7 +14,7 @@ from lens_heads.model.directions import Directions
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.modes import evaluating
 from lens_heads.ranking.one_pass.capture import PassResult, run_pass
-from lens_heads.ranking.one_pass.scorer import ROWS, Rows, Scorer
+from lens_heads.ranking.one_pass.definition import ROWS, Rows, Scorer
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 import lens_heads as lh
 from lens_heads.heads.scores import HeadScores
 from lens_heads.ranking.one_pass import batch, capture
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers.locos import locos
 from lens_heads.trials.encoded import EncodedTrial
 from tests import zoo

@@ -18,9 +18,9 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.model.directions import Directions
 from lens_heads.model.geometry import head_geometry
 from lens_heads.ranking.one_pass.capture import run_pass
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
 from lens_heads.ranking.one_pass.nulls import draw_spans
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.trials.encoded import EncodedTrial
 from tests import planted, reference, zoo

@@ -20,7 +20,7 @@ import lens_heads as lh
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.forward import fast_attention
 from lens_heads.model.hooks import has_hooks, hooked
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.encoded import EncodedTrial
@@ -196,7 +196,7 @@ def test_killed_outright_and_continued_equals_uninterrupted(gqa: Any, tmp_path: 
         import torch
         torch.set_num_threads(int(sys.argv[2]))
         import lens_heads as lh
-        from lens_heads.ranking.one_pass.scorer import Scorer
+        from lens_heads.ranking.one_pass.definition import Scorer
         from lens_heads.ranking.one_pass.scorers import SCORERS
         from tests.conftest import tiny
         from tests.ranking.one_pass.test_score_heads import trials_of_all_lengths

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lens_heads.heads.styles import add_style
 from lens_heads.model.support import Need
+from lens_heads.ranking.one_pass.definition import Probe, Scorer
 from lens_heads.ranking.one_pass.layer_view import copied
-from lens_heads.ranking.one_pass.scorer import Probe, Scorer
 from lens_heads.ranking.one_pass.scorers.attention_mass import SCORERS as ATTENTION_MASS
 from lens_heads.ranking.one_pass.scorers.attention_spatial import SCORERS as ATTENTION_SPATIAL
 from lens_heads.ranking.one_pass.scorers.choice import SCORERS as CHOICE

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.definition import Reading, Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
-from lens_heads.ranking.one_pass.scorer import Reading, Scorer
 from lens_heads.ranking.one_pass.scorers.dla import dla
 
 

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.pair_view import PairView
-from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def context_divergence(view: PairView) -> Float[Tensor, " head"]:

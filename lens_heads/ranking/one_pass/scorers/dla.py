@@ -3,8 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
-from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def dla(view: LayerView) -> Float[Tensor, " head"]:

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.row_view import RowView
-from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def entropy(view: RowView) -> Float[Tensor, "head row"]:

@@ -5,7 +5,7 @@ from einops import repeat
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.totals import TextTotals
 
 

@@ -3,8 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.row_view import RowView
-from lens_heads.ranking.one_pass.scorer import Scorer
 
 
 def previous(view: RowView) -> Float[Tensor, "head row"]:

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import DocumentView, masked_sums
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.runs import checks
 
 

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.weights_view import WeightsView
 
 

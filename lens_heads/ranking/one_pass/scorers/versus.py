@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
-from lens_heads.ranking.one_pass.scorer import Scorer
 from lens_heads.ranking.one_pass.scorers.attention_mass import SCORERS as ATTENTION_MASS
 from lens_heads.ranking.one_pass.scorers.copy import SCORERS as COPY
 from lens_heads.ranking.one_pass.scorers.locos import SCORERS as LOCOS

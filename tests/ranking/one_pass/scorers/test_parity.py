@@ -12,7 +12,7 @@ from lens_heads.model.directions import Directions
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.one_pass.capture import run_pass
-from lens_heads.ranking.one_pass.scorer import Scorer
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.trials.encoded import EncodedTrial
 from tests import reference, zoo

@@ -8,10 +8,10 @@ import unicodedata
 import pytest
 
 from lens_heads.trials.answers import answer_steps, passes, recall, rouge
+from lens_heads.trials.containment import contains, find, normalize, occurrences, words
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.judges import Judge, judge_of
 from lens_heads.trials.metrics import text_scores
-from lens_heads.trials.text import contains, find, normalize, occurrences, words
 from tests import zoo
 
 HOLDS = [  # answer, text

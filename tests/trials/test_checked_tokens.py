@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import lens_heads as lh
+from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.encoding import encode_all
 from lens_heads.trials.judges import judge_of
 from lens_heads.trials.trial import Trial
 from tests import zoo
