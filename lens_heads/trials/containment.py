@@ -26,6 +26,8 @@ _BEFORE = {"arabic": re.compile("[وف]?[بكلس]?(?:ال)?"), "hebrew": re.com
 
 _ARTICLES = ("a", "an", "the")
 _NONE, _SOFT, _HARD = 0, 1, 2
+SHORT = 300
+"""Characters of a text that is kept among many."""
 
 
 class _Part(NamedTuple):
@@ -127,9 +129,12 @@ def words(text: str) -> list[str]:
     return found
 
 
-@lru_cache(maxsize=4)  # A text and its answer, not many books.
 def _parts(text: str, articles: bool = False) -> tuple[_Part, ...]:
     """The characters of a text's words; without articles that stand alone unless asked for."""
+    return (_short_parts if len(text) < SHORT else _long_parts)(text, articles)
+
+
+def _read(text: str, articles: bool) -> tuple[_Part, ...]:
     found = characters(text)
     plain = "".join(one.char for one in found)
     kept = signs(plain)
@@ -141,6 +146,10 @@ def _parts(text: str, articles: bool = False) -> tuple[_Part, ...]:
             parts.append(_Part(*one, _gap(plain, last, at), _script(one.char)))
             last = at
     return tuple(parts if articles else _no_articles(parts))
+
+
+# Answers and needles are asked for again and again, and must not displace the passage, of which few are held: they may be books.
+_short_parts, _long_parts = lru_cache(maxsize=512)(_read), lru_cache(maxsize=4)(_read)
 
 
 def _gap(plain: str, last: int, at: int) -> int:

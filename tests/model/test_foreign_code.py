@@ -167,6 +167,7 @@ def test_no_command_asks(
     assert not ran(folder)
 
 
+@pytest.mark.slow
 def test_the_flag_of_the_commands(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

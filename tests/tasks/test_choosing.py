@@ -182,6 +182,7 @@ def test_in_tokens_spans_hold_both_needles_and_the_runs_align() -> None:
     assert aligned == len(trials), "the haystack before the question takes up the difference"
 
 
+@pytest.mark.slow
 def test_no_doubts_about_them() -> None:
     tokenizer = zoo.tokenizer()
     with warnings.catch_warnings():

@@ -87,6 +87,7 @@ def test_a_frame_that_opens_with_the_bos_gets_no_second_one(documents: bool) -> 
         assert tokens[1] != tokenizer.bos_token_id
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_gemmas_bos_is_there_once() -> None:
     tokenizer = real_model("gemma-3-270m").tokenizer

@@ -63,6 +63,7 @@ def test_the_question_picks_one_of_two_needles(task: str, tmp_path: Path) -> Non
         assert add_distractors(listed, seed=4) != made
 
 
+@pytest.mark.slow
 def test_ability_and_need_take_them() -> None:
     made = add_distractors(lh.tasks.packaged(n=6, context_length=480))
     model = tiny("llama-gqa")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +142,15 @@ def _instances(
     for name in wanted:
         check_known("task", name, known, ", or None for all")
     check_split(split)
+    source = source or ("packaged" if path is None else "filings")
     filings = [each for each in _filings(source, path) if split in (None, half(each.cik, split_seed))]
+    asked = [(filing, name) for name in wanted for filing in filings]
+    if source == "packaged":  # All of their facts are stated, and finding those that are not drawn takes long.
+        asked = stratified(asked, n, itemgetter(1), seed)
+        wanted = tuple(dict.fromkeys(name for _, name in asked))
     found: list[build.Instance] = []
     for name in wanted:
-        made = [_instance(filing, name, extract) for filing in filings]
+        made = [_instance(filing, name, extract) for filing, each in asked if each == name]
         stated = [each for each in made if isinstance(each, build.Instance)]
         if not stated:
             why = ", ".join(f"{count} x {reason}" for reason, count in Counter(made).most_common())
@@ -166,12 +171,11 @@ def _instance(filing: Filing, task: str, extract: bool) -> build.Instance | str:
     return "no other section" if set(filing.sections) == {found.section} else build.Instance(filing, task, found)
 
 
-def _filings(source: str | Mapping[str, Any] | None, path: str | Path | None) -> list[Filing]:
+def _filings(source: str | Mapping[str, Any], path: str | Path | None) -> list[Filing]:
     if isinstance(source, Mapping):
         for option in source:
             check_known("option of source", option, ("years", "truth"), ", those of `read_corpus`")
         return read_corpus(path, **source)
-    source = source or ("packaged" if path is None else "filings")
     check_known("source", source, ("packaged", "filings", "corpus"))
     if source == "corpus":
         return read_corpus(path)

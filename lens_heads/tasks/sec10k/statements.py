@@ -139,8 +139,7 @@ def stating(filing: Filing, task: str, value: str | None = None) -> list[Stating
     others = [name for name in filing.sections if name not in usual] if value is not None else []
     wanted = anything(known["kind"]) if value is None else written(known["kind"], value)
     cue = re.compile(wanted if value is not None else known["cue"])
-    patterns = _patterns(task, wanted, names(filing))
-    refused = _pattern("|".join(known.get("refused", ["(?!)"])), settings()["macros"])
+    company, refused = names(filing), _compiled("|".join(known.get("refused", ["(?!)"])))
     found: list[tuple[bool, int, int, int, Stating]] = []
     for order, section in enumerate([*usual, *others]):
         text = filing.sections[section]
@@ -148,7 +147,7 @@ def stating(filing: Filing, task: str, value: str | None = None) -> list[Stating
             sentence = text[start:end]
             if len(words(sentence)) > LONGEST or refused.search(sentence):
                 continue
-            matches = (pattern.search(sentence) for pattern in patterns)
+            matches = (_compiled(pattern, wanted, company).search(sentence) for pattern in known["patterns"])
             rank, stated = next(((rank, match) for rank, match in enumerate(matches) if match), (0, None))
             if stated:
                 each = Stating(rank, section, start, end, stated["value"])
@@ -183,14 +182,11 @@ def names(filing: Filing) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def _patterns(task: str, value: str, company: tuple[str, ...]) -> list[re.Pattern[str]]:
-    called = [written("name", name) for name in company]
+def _compiled(pattern: str, value: str = "", company: tuple[str, ...] = ()) -> re.Pattern[str]:
+    """A pattern of the settings for a value and the names of a company: compiled where it is first needed, which takes long."""
     fills = dict(settings()["macros"], value=f"(?P<value>(?-i:{value}))")
+    called = [written("name", name) for name in company]
     fills["self"] = f"(?:{'|'.join([fills['self'], *called])})(?:'s|’s|'|’)?"
-    return [_pattern(pattern, fills) for pattern in settings()["tasks"][task]["patterns"]]
-
-
-def _pattern(pattern: str, fills: dict[str, str]) -> re.Pattern[str]:
     for _ in range(3):  # Macros may contain macros.
         pattern = re.sub(r"\{([a-z]+)\}", lambda found: fills[found[1]], pattern)
     return re.compile(pattern.replace(" ?", r"\s*").replace(" ", r"\s+"), re.IGNORECASE)

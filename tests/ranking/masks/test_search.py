@@ -66,6 +66,7 @@ def test_damage_is_that_of_ablating_the_heads_on_the_held_out_trials(found: Sear
     assert tried["damage"].nunique() > 1, "settings that all do the same leave nothing to choose"
 
 
+@pytest.mark.slow
 def test_the_best_hurts_most(found: Search) -> None:
     tried = found.frame[found.frame["method"] != "random"]
     at = int(tried["damage"].argmax())

@@ -30,6 +30,7 @@ def statement(name: str, task: str) -> Statement | str:
     return find_statement(next(filing for filing in filings() if filing.id.startswith(name)), task)
 
 
+@pytest.mark.slow
 def test_enough_facts_are_stated() -> None:
     table = survey(filings()).set_index("task")
     least = {
@@ -117,6 +118,7 @@ def test_what_is_not_said_is_not_found(name: str, task: str) -> None:
     assert isinstance(statement(name, task), str)
 
 
+@pytest.mark.slow
 def test_no_trial_gives_its_answer_away() -> None:
     trials = sec10k(DATA, task=["incorporation_state", "headquarters_city"], n=24, words=3000)
     for trial in trials:
