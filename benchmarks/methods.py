@@ -27,8 +27,8 @@ from lens_heads.model.identity import identify
 from lens_heads.runs.files import write_atomic
 from lens_heads.studies.finding import plain
 from lens_heads.studies.ranking_methods.bench import across
-from lens_heads.studies.ranking_methods.presets import PRESETS
 from lens_heads.studies.ranking_methods.recommend import GOALS
+from lens_heads.studies.ranking_methods.study import PRESETS
 
 NAMES = ("model", "task", "method", "family", "best")
 TASKS = ("ioi", "induction", "capitals", "arithmetic", "retrieval")

@@ -20,7 +20,7 @@ from record import append
 import lens_heads as lh
 from lens_heads.model.identity import identify
 from lens_heads.studies.finding import plain
-from lens_heads.studies.ranking_methods.presets import Preset
+from lens_heads.studies.ranking_methods.study import Preset
 
 TRAINED = tuple(name for name, method in lh.methods.items() if method.family == "trained")
 BESIDE = ("aie", "locos_exact", "attribute_ablation", "random_numbers")

@@ -26,11 +26,11 @@ from lens_heads.studies.capability_paper import claims as capability
 from lens_heads.studies.capability_paper.presets import PRESETS as CAPABILITY
 from lens_heads.studies.finding import records
 from lens_heads.studies.fragile_paper import claims as fragile
+from lens_heads.studies.fragile_paper.claims import PRESETS as FRAGILE
 from lens_heads.studies.fragile_paper.claims import claims_of_pair
-from lens_heads.studies.fragile_paper.presets import PRESETS as FRAGILE
-from lens_heads.studies.fragile_paper.stages import correlated
+from lens_heads.studies.fragile_paper.study import correlated
 from lens_heads.studies.locos_paper import claims as locos
-from lens_heads.studies.locos_paper.presets import PRESETS as LOCOS
+from lens_heads.studies.locos_paper.claims import PRESETS as LOCOS
 from lens_heads.studies.two_needles import claims as choosing
 
 HERE = Path(__file__).parent / "results"

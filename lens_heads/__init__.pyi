@@ -51,11 +51,11 @@ from .inspection.token_curves import token_curves as token_curves
 from .inspection.why import Why as Why
 from .inspection.why import why as why
 from .interventions.ablate import ablate as ablate
-from .interventions.checked_kind import Ablation as Ablation
 from .interventions.activations import MeanActivations as MeanActivations
 from .interventions.activations import TrialActivations as TrialActivations
 from .interventions.activations import mean_activations as mean_activations
 from .interventions.activations import trial_activations as trial_activations
+from .interventions.checked_kind import Ablation as Ablation
 from .interventions.patch import patch as patch
 from .interventions.row_activations import RowActivations as RowActivations
 from .interventions.row_activations import row_activations as row_activations
@@ -74,12 +74,12 @@ from .ranking.causal.patching import patch_heads as patch_heads
 from .ranking.causal.paths import path_patch as path_patch
 from .ranking.masks.localize import localize_heads as localize_heads
 from .ranking.method import Method as Method
+from .ranking.one_pass.definition import Scorer as Scorer
 from .ranking.one_pass.documents import score_documents as score_documents
 from .ranking.one_pass.linear_probes import probe_heads as probe_heads
 from .ranking.one_pass.razor import razor_attention_heads as razor_attention_heads
 from .ranking.one_pass.repeated import repeated_blocks as repeated_blocks
 from .ranking.one_pass.score_heads import score_heads as score_heads
-from .ranking.one_pass.definition import Scorer as Scorer
 from .ranking.one_pass.scorers import SCORERS as SCORERS
 from .ranking.one_pass.token_maps import token_maps as token_maps
 from .ranking.rank import rank as rank

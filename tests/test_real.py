@@ -15,7 +15,6 @@ import torch
 import lens_heads as lh
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies import runner
-from lens_heads.studies.locos_paper import presets
 from lens_heads.studies.locos_paper.study import locos as locos_study
 from lens_heads.trials.pairs import TokenPair
 from tests import reference

@@ -32,8 +32,8 @@ from lens_heads.ranking.one_pass.scorers.core import core
 from lens_heads.runs import checks
 from lens_heads.runs.options import Run
 from lens_heads.studies.capability_paper import presets as capability
-from lens_heads.studies.fragile_paper import presets as fragile
-from lens_heads.studies.locos_paper import presets as locos
+from lens_heads.studies.fragile_paper import claims as fragile
+from lens_heads.studies.locos_paper import claims as locos
 from lens_heads.tasks.prose import haystack
 from tests.attack.held import refused
 from tests.conftest import random_trial, tiny

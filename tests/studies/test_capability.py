@@ -22,7 +22,7 @@ from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.masks import measure
-from lens_heads.studies.capability_paper import finding, stages
+from lens_heads.studies.capability_paper import claims, study
 from lens_heads.studies.capability_paper.claims import rejudged
 from lens_heads.studies.capability_paper.presets import Capability, Preset, kin_of
 from lens_heads.studies.capability_paper.study import CapabilityStudy
@@ -95,7 +95,7 @@ def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> N
         assert len(each.frames["alone"]["head"].unique()) == 2
         stored = {file.stem for file in (out / each.name / "tables").glob("*.parquet")}
         assert stored == {*each.frames, *each.trials}
-        assert set(each.frames["claims"]["id"]) == {claim["id"] for claim in published(stages.__name__)["claims"]}
+        assert set(each.frames["claims"]["id"]) == {claim["id"] for claim in published(study.__name__)["claims"]}
 
 
 def test_claims_can_be_judged_again_from_the_stored_trials(done: Any) -> None:
@@ -109,7 +109,7 @@ def test_claims_can_be_judged_again_from_the_stored_trials(done: Any) -> None:
 
 def test_the_numbers_are_those_of_evaluate(models: list[Any], done: Any) -> None:
     """Damage on own and unrelated tasks, measured again by hand with the heads of every draw of masks ablated."""
-    found, asked = done[0][0], stages.Asked.of(TINY)
+    found, asked = done[0][0], study.Asked.of(TINY)
 
     def lost(task: str, heads: list[Head]) -> float:
         metric = found.metrics[task]
@@ -174,10 +174,10 @@ def test_the_page_and_the_summary_hold_what_was_found(done: Any) -> None:
     assert len(damages) == 2 * len(LOCALIZED) + 2
     everywhere = findings[1].frames["everywhere"].set_index(["source", "task"])
     own = everywhere.loc[("retrieval", "retrieval"), "damage"]
-    assert finding.TaskMap(everywhere.reset_index(), findings[1].metrics).matrix("damage").iloc[0, 0] == own
+    assert claims.TaskMap(everywhere.reset_index(), findings[1].metrics).matrix("damage").iloc[0, 0] == own
     assert damages["retrieval", "gemma3"]["damage"] == pytest.approx(own, rel=1e-3)
     assert damages["gsm8k", "Llama-3.1-8B (the paper)"]["lost"] == pytest.approx(1 - 0.301 / 0.785, rel=1e-3)
-    assert finding.depths(findings[:1], 2).empty
+    assert claims.depths(findings[:1], 2).empty
 
 
 def test_the_results_page_shows_a_study_of_this_shape(done: Any) -> None:
@@ -236,7 +236,7 @@ def test_nothing_holds_in_a_negative_control(models: list[Any], tmp_path: Path, 
     assert set(found.claims["verdict"]) <= {UNTOLD, DOES_NOT}
     assert ("random-initialised" in found.model) == (control == "random_initialised")
     assert "Negative control" in (tmp_path / "report.html").read_text()
-    true, asked = stages.Asked.of(replace(TINY, control=None)), stages.Asked.of(small)
+    true, asked = study.Asked.of(replace(TINY, control=None)), study.Asked.of(small)
     for task, trials in asked.tests.items():
         assert [one.answer == other.answer for one, other in zip(trials, true.tests[task], strict=True)] == [
             control != "permuted_answers"
@@ -278,7 +278,7 @@ def test_a_capability_that_nothing_moves_is_reported_and_left_out(models: list[A
 
 def test_what_fails_is_left_out_and_named(models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A capability with its other data, a draw of masks, and a method: the study goes on without them."""
-    real, second = stages.localize, TINY.mask_seed("retrieval", 1)
+    real, second = study.localize, TINY.mask_seed("retrieval", 1)
 
     def failing(measured: Any, *, method: str, **options: Any) -> Any:
         lost = measured.trials[0].id.startswith("induction") and options["seed"] != TINY.mask_seed("induction", 0, True)
@@ -286,7 +286,7 @@ def test_what_fails_is_left_out_and_named(models: list[Any], tmp_path: Path, mon
             raise RuntimeError(f"5 of 10 masks failed by {method}")
         return real(measured, method=method, **options)
 
-    monkeypatch.setattr(stages, "localize", failing)
+    monkeypatch.setattr(study, "localize", failing)
     small = replace(TINY, methods=("css", "csb"), ks=(2,))
     with pytest.warns(UserWarning, match="csb is skipped: 5 of 10 masks failed by csb"):
         (found,) = studies.capability(models[0], None, small, tmp_path / "run")
@@ -302,9 +302,9 @@ def test_every_capability_and_draw_has_masks_of_its_own() -> None:
 
 
 def test_methods_that_ask_for_too_many_runs_are_left_out() -> None:
-    assert stages.affordable(TINY, 12, needles=True) == list(TINY.methods)
-    assert stages.affordable(TINY, 13, needles=False) == ["css", "csb", "elastic_net", "one_shot"]
-    assert stages.affordable(replace(TINY, most_evaluations=5), 12, needles=True) == ["css", "locos"]
+    assert study.affordable(TINY, 12, needles=True) == list(TINY.methods)
+    assert study.affordable(TINY, 13, needles=False) == ["css", "csb", "elastic_net", "one_shot"]
+    assert study.affordable(replace(TINY, most_evaluations=5), 12, needles=True) == ["css", "locos"]
 
 
 def test_trials_that_cannot_be_run_are_refused_before_any_is(models: Any, tmp_path: Path) -> None:

@@ -16,10 +16,9 @@ from lens_heads.compare.universal import Universal
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD
 from lens_heads.heads.head import Head
-from lens_heads.studies.capability_paper import damage, stages
-from lens_heads.studies.capability_paper.claims import claims, registered
+from lens_heads.studies.capability_paper import damage, study
+from lens_heads.studies.capability_paper.claims import CapabilityFinding, claims, registered
 from lens_heads.studies.capability_paper.damage import BEFORE, rank
-from lens_heads.studies.capability_paper.finding import CapabilityFinding
 from lens_heads.studies.capability_paper.presets import PRESETS, Capability, Preset, kin_of
 from lens_heads.studies.claims import published
 
@@ -58,7 +57,7 @@ def measured(
         found += rows("none", "none", task, [float(task not in lacked)] * len(own))
         for source in SOURCES:
             mine = own if task in CAPABILITIES else kin
-            values = mine if stages.owner(source) == stages.owner(task) else others
+            values = mine if study.owner(source) == study.owner(task) else others
             found += rows(source, "top", task, values, DRAWS)
         if task != kin_of("capitals"):
             found += rows("any", "random", task, random[:FEW], 40)
@@ -127,7 +126,7 @@ def test_everything_the_paper_claims_holds_where_it_is_so() -> None:
     assert found.loc["universal", "found"] == "L0H0; 0.4 expected by chance, p 0.01"
     assert found.loc["alone", "value"] == 3
     assert found.loc["cheaper", "found"] == "damage 1.00 with 100 evaluations, 1.00 with 350 (capitals)"
-    assert set(found.index) == {claim["id"] for claim in published(stages.__name__)["claims"]}
+    assert set(found.index) == {claim["id"] for claim in published(study.__name__)["claims"]}
 
 
 def test_nothing_holds_where_the_opposite_is_so() -> None:
@@ -201,7 +200,7 @@ def test_compressed_sensing_has_to_be_cheaper_and_greedy_to_be_run() -> None:
 def test_every_claim_is_registered_before_a_run(name: str) -> None:
     plan = PRESETS[name]
     table = registered(plan).set_index("id")
-    assert list(table.index) == [claim["id"] for claim in published(stages.__name__)["claims"]]
+    assert list(table.index) == [claim["id"] for claim in published(study.__name__)["claims"]]
     assert not table.isna().any(axis=None)
     assert not table.map(str).apply(lambda column: column.str.contains("[{}]")).any(axis=None)
     assert f"top {plan.k}, fixed beforehand, by each of {plan.mask_draws} draws" in table.loc["carries", "k"]

@@ -18,7 +18,7 @@ from lens_heads.studies.capability_paper.presets import (
     owner,
     with_choices,
 )
-from lens_heads.studies.capability_paper.stages import Asked
+from lens_heads.studies.capability_paper.study import Asked
 from lens_heads.trials.trial import Trial
 from tests.studies.test_capability import TINY
 

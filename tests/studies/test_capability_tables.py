@@ -17,8 +17,8 @@ from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.stats import crossed_interval, sum_interval
-from lens_heads.studies.capability_paper import damage, stages
-from lens_heads.studies.capability_paper.stages import Asked, CapabilitySetup
+from lens_heads.studies.capability_paper import damage, study
+from lens_heads.studies.capability_paper.study import Asked, CapabilitySetup
 from tests import zoo
 from tests.studies.test_capability import TINY
 
@@ -161,7 +161,7 @@ def test_a_capability_stops_at_the_wanted_precision(tmp_path: Any) -> None:
     for precision, trials in ((1e6, 20), (0.0, 30)):
         plan = replace(small, precision=precision)
         bench = CapabilitySetup(model, plan, Asked.of(plan), tmp_path)
-        curve = stages.damage(bench, found)
+        curve = study.harmed(bench, found)
         assert len(curve.values(damage.BEFORE, "logprob", "induction")) == trials
         assert len(curve.values(Condition.random(2), "logprob", "induction")) == 5
         assert len(curve.values(Condition.top("induction", 2), "logprob", "induction, other data")) == 30

@@ -12,9 +12,7 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import breaks, costs_more, harms, negligible, spared
 from lens_heads.heads.conditions import Condition
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, published
-from lens_heads.studies.locos_paper.claims import RULES, claims
-from lens_heads.studies.locos_paper.finding import LocosFinding
-from lens_heads.studies.locos_paper.presets import HEADLINE_METHODS, PARTS, TASK
+from lens_heads.studies.locos_paper.claims import HEADLINE_METHODS, PARTS, RULES, TASK, LocosFinding, claims
 
 K, TRIALS, DRAWS, FEW = 3, 60, 40, 20
 OTHERS = ("musique", "babilong", "parametric", "popqa", "arithmetic")

@@ -15,21 +15,24 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.transfer_cells import NONE, RANDOM
 from lens_heads.stats import Interval, wilson
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
-from lens_heads.studies.fragile_paper.claims import claims_of_model, claims_of_pair, registered
-from lens_heads.studies.fragile_paper.finding import ALL
-from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS
-from lens_heads.studies.fragile_paper.sources import (
+from lens_heads.studies.fragile_paper.claims import (
+    ALL,
     FORMATS,
     OTHERS,
     OWN,
+    PRESETS,
+    TASKS,
     Gap,
+    claims_of_model,
+    claims_of_pair,
     over_orders,
+    registered,
     related_gap,
     relation,
     sources,
     weights,
 )
-from lens_heads.studies.fragile_paper.stages import JUDGED, _disruptivity_beyond_random
+from lens_heads.studies.fragile_paper.study import JUDGED, _disruptivity_beyond_random
 
 PLAN = PRESETS["packaged"]
 

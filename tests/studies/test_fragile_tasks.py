@@ -22,11 +22,18 @@ from lens_heads import studies
 from lens_heads.model.hooks import has_hooks
 from lens_heads.sanity.rankings import random_ranking
 from lens_heads.studies.claims import DOES_NOT, UNTOLD
-from lens_heads.studies.fragile_paper import stages
-from lens_heads.studies.fragile_paper.claims import claims_of_pair, rejudged
-from lens_heads.studies.fragile_paper.finding import ALL
-from lens_heads.studies.fragile_paper.presets import PRESETS, TASKS, Preset, on_reports
-from lens_heads.studies.fragile_paper.sources import OTHERS, OWN
+from lens_heads.studies.fragile_paper import study
+from lens_heads.studies.fragile_paper.claims import (
+    ALL,
+    OTHERS,
+    OWN,
+    PRESETS,
+    TASKS,
+    Preset,
+    claims_of_pair,
+    on_reports,
+    rejudged,
+)
 from lens_heads.studies.fragile_paper.study import FragileStudy
 from lens_heads.tasks.sec10k import packaged
 from tests import zoo
@@ -112,8 +119,8 @@ def test_fair_controls_cost_passes_of_their_own(
     plan = replace(TINY, fair=True, ks=(512,), headline_k=512, recovery_trials=2)
     study, filled = FragileStudy(plan, "own"), Mock(wraps=RECOVERY._cache)
     monkeypatch.setattr(RECOVERY, "_cache", filled)
-    bench = stages.FragileSetup(models[0], plan, study.documents, study.tests, tmp_path)
-    stages.mended(bench, dict.fromkeys(FOUR, random_ranking(models[0])))
+    bench = study.FragileSetup(models[0], plan, study.documents, study.tests, tmp_path)
+    study.mended(bench, dict.fromkeys(FOUR, random_ranking(models[0])))
     assert study.costs(models[0])["recovery"] == filled.call_count == 2 * 4 * (2 + 2 * plan.recovery_draws)
 
 
@@ -202,7 +209,7 @@ def test_claims_can_be_judged_again_from_the_stored_trials(models: list[Any], do
         pd.testing.assert_frame_equal(again[-1].claims, each.claims)
     pd.testing.assert_frame_equal(
         claims_of_pair(
-            pair.names, TINY, stages.correlated(*again, TINY)[0], [each.frames["answered"] for each in again]
+            pair.names, TINY, study.correlated(*again, TINY)[0], [each.frames["answered"] for each in again]
         ),
         pair.claims,
     )

@@ -26,10 +26,18 @@ from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.asked import meaning
-from lens_heads.studies.locos_paper import stages
-from lens_heads.studies.locos_paper.claims import registered, rejudged
-from lens_heads.studies.locos_paper.finding import LocosFinding
-from lens_heads.studies.locos_paper.presets import ATTENTION, CONTROLLED, PARTS, PRESETS, RIVALS, Preset
+from lens_heads.studies.locos_paper import study
+from lens_heads.studies.locos_paper.claims import (
+    ATTENTION,
+    CONTROLLED,
+    PARTS,
+    PRESETS,
+    RIVALS,
+    LocosFinding,
+    Preset,
+    registered,
+    rejudged,
+)
 from lens_heads.studies.locos_paper.study import costs
 from tests import zoo
 
@@ -248,12 +256,12 @@ def test_nothing_holds_in_a_negative_control(qwen: Any, control: str, tmp_path: 
 def test_a_model_that_answers_nothing_ends_its_study_without_patching(
     qwen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patched = stages.patched
+    patched = study.patched
 
-    def of_answers(bench: stages.LocosSetup, texts: Any) -> Any:
+    def of_answers(bench: study.LocosSetup, texts: Any) -> Any:
         return patched(replace(bench, plan=replace(bench.plan, teacher_forced=False)), texts)
 
-    monkeypatch.setattr(stages, "patched", of_answers)
+    monkeypatch.setattr(study, "patched", of_answers)
     brief = replace(TINY, ablated=("locos",), downstream={}, spared={}, rivals=0, read_heads=0, exclusive=False)
     (found,) = studies.locos(qwen, brief, tmp_path / "run")
     reason = "the model answers none of 2 test trials"
@@ -307,16 +315,16 @@ def test_the_same_call_continues_and_runs_nothing_again(
 def test_a_killed_study_continues_where_it_stopped(
     qwen: Any, done: tuple[LocosFinding, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patched = stages.patched
+    patched = study.patched
 
     def killed(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stages, "patched", killed)
+    monkeypatch.setattr(study, "patched", killed)
     with pytest.raises(KeyboardInterrupt):
         studies.locos(qwen, TINY, tmp_path / "run")
     assert not has_hooks(qwen)
-    monkeypatch.setattr(stages, "patched", patched)
+    monkeypatch.setattr(study, "patched", patched)
     (again,) = studies.locos(qwen, TINY, tmp_path / "run")
     pd.testing.assert_frame_equal(again.claims, done[0].claims)
 
@@ -339,7 +347,7 @@ def test_exclusive_sets_are_the_heads_one_method_finds_alone() -> None:
             values.view(-1)[head] = 10 - place
         return lh.HeadScores.from_trials(method, values[None], ["a"])
 
-    sets = stages.exclusive_sets({"locos": scores("locos", [0, 1, 2]), "copy": scores("copy", [2, 3, 0])}, 2)
+    sets = study.exclusive_sets({"locos": scores("locos", [0, 1, 2]), "copy": scores("copy", [2, 3, 0])}, 2)
     assert {name: [str(head) for head in heads] for name, heads in sets.items()} == {
         "locos only, not copy": ["L0H0", "L0H1"],
         "copy only, not locos": ["L0H2", "L1H0"],

@@ -27,12 +27,10 @@ from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
 from lens_heads.ranking.one_pass.scorers.locos import locos
 from lens_heads.ranking.registry import resolve
-from lens_heads.studies.ranking_methods import ranking
-from lens_heads.studies.ranking_methods.bench import Bench
-from lens_heads.studies.ranking_methods.cell import RANDOM, Cell
-from lens_heads.studies.ranking_methods.presets import SETUPS, Preset, Setup, gather, setup_of
-from lens_heads.studies.ranking_methods.ranking import planted_quality
+from lens_heads.studies.ranking_methods import study
+from lens_heads.studies.ranking_methods.bench import RANDOM, Bench, Cell
 from lens_heads.studies.ranking_methods.recommend import recommend
+from lens_heads.studies.ranking_methods.study import SETUPS, Preset, Setup, gather, planted_quality, setup_of
 from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.needles import with_needle
 from lens_heads.trials.pairs import TokenPair
@@ -294,11 +292,13 @@ def known() -> tuple[Any, Cell]:
     methods = [lh.methods["locos"], lh.methods["one_shot"], flipped, *blind]
     setup = Planted("planted", {}, "remove", "other")
     given = gather(truth.model, setup, plan.select, plan.calibrate)
-    found = ranking.rank_all(methods, given, plan, None)
+    found = study.rank_all(methods, given, plan, None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(ranking.SETUPS, "other", Planted("other", {}, "remove", "other"))
-        judged = ranking.judge(truth.model, "planted", setup, found.scores, given.reference, plan, None)
-    return truth, Cell.of("planted", "planted", plan, {method.name: method.family for method in methods}, found, judged)
+        judged = study.judge(truth.model, "planted", setup, found.scores, given.reference, plan, None)
+    return truth, study.cell_of(
+        "planted", "planted", plan, {method.name: method.family for method in methods}, found, judged
+    )
 
 
 def flip(scores: HeadScores) -> HeadScores:

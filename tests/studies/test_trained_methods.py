@@ -10,7 +10,7 @@ import lens_heads as lh
 from lens_heads.model.cost import counted
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
-from lens_heads.studies.ranking_methods.presets import gather, setup_of
+from lens_heads.studies.ranking_methods.study import gather, setup_of
 from tests import zoo
 
 NAMES = ("duo_gate", "hardkuma", "lofit", "head_gating", "soft_injection", "aie")

@@ -1,4 +1,4 @@
-"""The claims of the study of fragile tasks: the rules, and their tables, from values per trial, of a run or stored.
+"""What the study of fragile tasks asks, finds and claims: its presets, the findings, and the rules that judge values per trial.
 
 Texts, thresholds and published numbers are in `claims.json`. The published R² are of Llama-3.1-8B and Qwen-2.5-7B, of Llama and
 Mistral-7B, and of Qwen and Mistral; those of fragility are computed from the authors' data.
@@ -6,28 +6,366 @@ Mistral-7B, and of Qwen and Mistral; those of fragility are computed from the au
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Bool, Float
 
+from lens_heads.answering.evaluation import FORCED_METRICS, METRICS
+from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.correlation_results import Correlation
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.recovery_results import Recovery
-from lens_heads.evidence.transfer_cells import NONE
+from lens_heads.evidence.transfer_cells import NONE, RANDOM
 from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.evidence.validation import MatchValidation
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.grouping import groups_in
-from lens_heads.stats import Interval, mean_interval, n_to_tell, share_interval
+from lens_heads.heads.matching import HeadMatch
+from lens_heads.heads.scores import HeadScores
+from lens_heads.runs import checks
+from lens_heads.stats import (
+    Interval,
+    Precision,
+    crossed_interval,
+    mean_interval,
+    n_to_tell,
+    rank_p,
+    share_interval,
+    sum_interval,
+)
+from lens_heads.stats.correlation import ROUNDING
 from lens_heads.stats.intervals import NOTHING
 from lens_heads.stats.shares import are_shares
+from lens_heads.studies.asked import meaning
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, Found, above, at_most, published
-from lens_heads.studies.fragile_paper.finding import ALL, FragileFinding
-from lens_heads.studies.fragile_paper.presets import METRIC, Preset
-from lens_heads.studies.fragile_paper.sources import OTHERS, OWN, Gap, related_gap, sources
+from lens_heads.studies.finding import Finding
 from lens_heads.studies.pages import ends
+from lens_heads.studies.presets import read_presets
+from lens_heads.tasks.sec10k.settings import settings
+
+HEADS = 32 * 32
+"""Llama-3.1-8B has 1,024 heads, of which the paper's `ks` are; with `relative_k` other models lose the same share."""
+
+METRIC = "logprob"
+"""What every claim is judged by: nats per answer token."""
+
+TASKS = tuple(settings()["tasks"])
+FRAGILE_NEGATIVES = (None, "random_initialised", "exchanged_needles", "permuted_answers")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One size of the study.
+
+    `documents` are arguments of `sec10k_documents`, whose "select" companies serve to detect heads; `trials` are arguments of
+    `sec10k`, whose "test" companies serve to ablate them. n in either is per task. `ks` are numbers of heads: out of 1,024, or
+    of any model as they are if not `relative_k`. At `headline_k` claims are judged and heads compared with their partners in
+    the other model.
+
+    The matrix has `random_draws` random sets on all trials at every k. The headline has `random_sets` on the first
+    `random_trials` of all tasks' trials; with `layer_matched`, also as many with the layers of the pooled ranking's heads;
+    its trials end, not before these, at a half-width of `precision` nats, at `max_trials`, or with the trials. Beside
+    log-probability, `right` is measured. `generate` decodes `max_new_tokens` and judges the text. Recovery takes
+    `recovery_trials` trials per task: with `flipped` those of them that ablation turns from right to wrong; with `fair`,
+    controls are also ablated themselves. `control` names a negative control (`lens_heads.sanity`) in which no claim may
+    hold.
+
+    Raises ValueError for a `headline_k`, `lead`, `right` or `control` that the other settings do not provide.
+    """
+
+    documents: dict[str, Any]
+    trials: dict[str, Any]
+    ks: tuple[int, ...] = (8, 16, 32, 48, 64, 96, 128)
+    headline_k: int = 64
+    relative_k: bool = True
+    random_draws: int = 5
+    random_sets: int = 40
+    random_trials: int = 20
+    layer_matched: bool = False
+    methods: tuple[str, ...] = ("qr", "core", "summed_attention")
+    lead: str = "qr"
+    kind: str = "zero"
+    right: str = "correct"
+    generate: bool = True
+    max_new_tokens: int = 30
+    batch_size: int = 6
+    recovery_trials: int = 50
+    recovery_draws: int = 20
+    flipped: bool = False
+    fair: bool = False
+    match_texts: int = 16
+    tasks: tuple[str, ...] = TASKS
+    precision: float = 0.25
+    max_trials: int | None = None
+    control: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.whole_fields(self, random_draws=1, random_sets=1, random_trials=1, max_new_tokens=1, batch_size=1)
+        checks.whole_fields(self, headline_k=1, recovery_trials=1, recovery_draws=1, match_texts=2)
+        checks.whole_numbers("ks", self.ks)
+        Precision(self.precision, 1 if self.max_trials is None else self.max_trials)
+        measured = METRICS if self.generate else FORCED_METRICS
+        known = {"headline_k": self.ks, "lead": self.methods, "right": measured, "control": FRAGILE_NEGATIVES}
+        for name, among in known.items():
+            if getattr(self, name) not in among:
+                why = f" is not measured with generate={self.generate}" if among is measured else ""
+                raise ValueError(f"{name}={getattr(self, name)!r}{why}: use one of {', '.join(map(str, among))}")
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """The first method besides the lead, if there is one."""
+        return tuple(name for name in self.methods if name != self.lead)[:1]
+
+    def by_task(self, made: Callable[..., list[Any]], arguments: dict[str, Any], split: str) -> dict[str, list[Any]]:
+        """The trials of every task, made by `sec10k` or `sec10k_documents`."""
+        n = None if arguments.get("n") is None else arguments["n"] * len(self.tasks)
+        trials = made(**{**arguments, "task": self.tasks, "split": split, "n": n})
+        return split_by_task(trials, self.tasks)
+
+    def stops(self, trials: int) -> Precision:
+        """When the headline stops adding trials, of so many: not before the random sets have had theirs."""
+        most = self.max_trials or trials
+        return Precision(self.precision, most, block=max(Precision.block, self.random_trials))
+
+    def size(self, k: int, heads: int) -> int:
+        """How many of a model's heads k stands for, at least one: the same share as of 1,024, or k itself."""
+        return max(1, round(k * heads / HEADS)) if self.relative_k else min(k, heads)
+
+    def sizes(self, heads: int) -> dict[int, int]:
+        """Numbers of heads in this model, with the first of `ks` that each stands for."""
+        found: dict[int, int] = {}
+        for k in self.ks:
+            found.setdefault(self.size(k, heads), k)
+        return found
+
+    def words(self) -> dict[str, Any]:
+        """What fills the texts of the claims."""
+        unit = " of 1,024 heads" if self.relative_k else " heads"
+        each = self.trials.get("n")
+        every = "all" if each is None else each * len(self.tasks)
+        recovered = self.recovery_trials if each is None else min(each, self.recovery_trials)
+        return {
+            **{
+                name: getattr(self, name) for name in ("random_draws", "random_sets", "random_trials", "recovery_draws")
+            },
+            "headline": f"{self.headline_k}{unit}",
+            "ks": f"{', '.join(map(str, self.ks))}{unit}",
+            "tasks": len(self.tasks),
+            "trials": every,
+            "recovered": recovered * len(self.tasks),
+            "which": "trials that ablation turns from right to wrong" if self.flipped else "trials",
+        }
+
+
+def split_by_task(trials: list[Any], tasks: tuple[str, ...]) -> dict[str, list[Any]]:
+    """The trials of every task, in the order given."""
+    return {task: [trial for trial in trials if trial.meta["task"] == task] for task in tasks}
+
+
+PRESETS = read_presets(__name__, Preset)
+"""All but `paper` need no download and suit models with a few hundred million parameters: short excerpts of synthetic reports,
+judged by the answer's log-probability and by whether greedy decoding starts with the answer. `quick` is a trial run on four
+tasks, in which too few random sets are drawn for claims to hold; `packaged` takes minutes, `thorough` hours; in the `negative`
+ones nothing is to be found. `paper` has the paper's sizes, on real filings; it takes 20 chunks besides the section that states
+the fact, because a whole filing exceeds a context of 32,768 tokens."""
+
+
+def on_reports(found: Preset, name: str, path: str | None) -> Preset:
+    """The preset of this name on the reports at `path`. Raises ValueError for "paper" without a path."""
+    if path is not None:
+        return replace(found, documents={**found.documents, "path": path}, trials={**found.trials, "path": path})
+    if name == "paper":
+        raise ValueError(
+            "preset='paper' needs real filings: pass path=, a folder or .zip of edgar-crawler's JSON files"
+        )
+    return found
+
+
+ALL = "all tasks"
+TaskRankings = dict[str, dict[str, HeadScores]]
+"""Scores by method, then by task; `ALL` pools the tasks."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FragileFinding(Finding):
+    """What the study found in one model.
+
+    `sizes` maps numbers of ablated heads to the k of the preset that each stands for, by which the matrix names them;
+    `headline` is the number that claims are judged at. `curve` ablates the pooled rankings and many random sets. `question`:
+    whether trials of the selection half need theirs, or why that cannot be told.
+    """
+
+    scores: TaskRankings
+    matrix: TransferMatrix
+    curve: AblationCurve
+    sizes: dict[int, int]
+    headline: int
+    question: QuestionNeed | str = ""
+
+    def notes(self) -> dict[str, Any]:
+        (heads,) = {found.values.numel() for by_task in self.scores.values() for found in by_task.values()}
+        return {
+            "question_note": meaning(self.question),
+            "heads": heads,
+            "heads_for_k": {k: size for size, k in self.sizes.items()},
+        }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pair(Finding):
+    """What the study found in two models, a and b.
+
+    `correlations` is by metric and statistic; `reasons` says why some are missing. `match` pairs a's heads with b's by depth,
+    patterns on common texts, scores on all tasks, and CKA; `blind` does so without scores. `validation` ablates a's top heads and
+    their partners by `blind`: matched by scores, the partners of good heads would be good heads anyway.
+    """
+
+    names: tuple[str, str]
+    correlations: dict[str, Correlation]
+    reasons: dict[str, str]
+    match: HeadMatch
+    blind: HeadMatch
+    validation: MatchValidation
+
+    def notes(self) -> dict[str, Any]:
+        match = {
+            name: {"mean_distance": one.mean_distance, "chance": one.chance, "p": one.p, "pairs": len(one.pairs)}
+            | {"mean_stability": one.pairs["stability"].mean()}
+            for name, one in (("with scores", self.match), ("without scores", self.blind))
+        }
+        return {"models": self.names, "match": match, "reasons": self.reasons}
+
+
+OWN, OTHERS = "the task's own heads", "other tasks' heads"
+
+
+def sources(matrix: TransferMatrix, curve: AblationCurve, k: int) -> pd.DataFrame:
+    """One row per source and task, and per source over all tasks (`ALL`).
+
+    Columns: source, task; drop: nats per answer token that the source costs, with drop_low, drop_high; trials; beyond: the same
+    beyond random heads, with its bounds, on `random_trials` of the trials, and p of the source's rank among the random sets; for
+    rankings that random heads with their layers were drawn for, beyond_layers with its bounds. Several tasks' heads are ranked as
+    one set, which is on the safe side. `k` is that of the matrix; the curve has a single one.
+    """
+    (size,) = {one.k for one in curve.conditions() if one.k}
+    targets = {item: task for task in matrix.targets for item in matrix.items(task) or ()}
+    ablated = matrix.per_item
+    assert ablated is not None
+    ablated = ablated[(ablated["k"] == k) & ~ablated["source"].isin([NONE, RANDOM])]
+    own = ablated["source"] == ablated["target"]
+    values = {name: ablated[mine].groupby("item")[METRIC].mean() for name, mine in ((OWN, own), (OTHERS, ~own))}
+    values |= {name: curve.values(Condition.top(name, size), METRIC) for name in curve.rankings}
+    measured, rows = curve.conditions(), []
+    for name, every in values.items():
+        for task in (*matrix.targets, ALL):
+            found = every[every.index.map(targets) == task] if task != ALL else every
+            against = {"drop": Condition.none(), "beyond": Condition.random(size)}
+            against["beyond_layers"] = Condition.random_like(name, size)
+            row, about = {"source": name, "task": task}, {}
+            for column, condition in against.items():
+                cost, trials, p = NOTHING, 0, math.nan
+                draws = curve.draws(condition, METRIC).dropna() if condition in measured else pd.DataFrame()
+                draws = draws.loc[draws.index.intersection(found.index)]
+                if not draws.empty:
+                    gaps = draws.sub(found.loc[draws.index], axis=0).to_numpy().T.copy()
+                    cost = crossed_interval(torch.from_numpy(gaps), groups=curve.groups(draws.index))
+                    trials, p = len(draws), rank_p(np.zeros(len(draws)), gaps).p
+                row |= {column: cost.value, f"{column}_low": cost.low, f"{column}_high": cost.high}
+                about[column] = p, trials
+            row |= {"p": about["beyond"][0], "trials": about["drop"][1], "random_trials": about["beyond"][1]}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+FORMATS = {
+    "registrant_name": "name",
+    "headquarters_city": "place",
+    "headquarters_state": "place",
+    "incorporation_state": "place",
+    "incorporation_year": "number",
+    "employees_count_total": "number",
+    "ceo_lastname": "name",
+    "holder_record_amount": "number",
+}
+"""The answer format of every task: the strata of correlations."""
+SUBJECTS = {
+    "registrant_name": "registrant",
+    "headquarters_city": "headquarters",
+    "headquarters_state": "headquarters",
+    "incorporation_state": "incorporation",
+    "incorporation_year": "incorporation",
+    "employees_count_total": "employees",
+    "ceo_lastname": "chief executive",
+    "holder_record_amount": "holders",
+}
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What related tasks' heads cost beyond unrelated ones', in the metric's unit, with a one-sided p over their orders."""
+
+    gap: Interval[float]
+    p: float
+    items: int
+
+
+def relation(tasks: Sequence[str]) -> Bool[np.ndarray, "source target"]:
+    """Which pairs of different tasks share an answer format or a subject."""
+    return np.array(
+        [[a != b and (FORMATS[a] == FORMATS[b] or SUBJECTS[a] == SUBJECTS[b]) for b in tasks] for a in tasks]
+    )
+
+
+def weights(related: Bool[np.ndarray, "source target"]) -> Float[np.ndarray, "source target"] | None:
+    """What to multiply drops with, so that their sum is the `gap`; None if the effects of tasks explain the relation."""
+    tasks = len(related)
+    source, target = np.nonzero(~np.eye(tasks, dtype=bool))
+    effects = np.concatenate([np.eye(tasks)[source], np.eye(tasks)[target]], axis=1)
+    pairs = related[source, target].astype(float)
+    left = pairs - effects @ np.linalg.lstsq(effects, pairs, rcond=None)[0]
+    if left @ pairs <= ROUNDING * len(pairs):
+        return None
+    found = np.zeros((tasks, tasks))
+    found[source, target] = left / (left @ pairs)
+    return found
+
+
+def related_gap(matrix: TransferMatrix, k: int) -> Gap:
+    """Do related tasks' heads cost a task more than unrelated ones', at one k of the matrix?
+
+    The interval is over the items of every task. All NaN where too few tasks leave nothing to compare.
+    """
+    rows, tasks = matrix.per_item, list(matrix.targets)
+    found = weights(relation(tasks))
+    assert rows is not None
+    rows = rows[(rows["k"] == k) & ~rows["source"].isin([NONE, RANDOM])]
+    tables, groups, drops = [], [], np.zeros_like(relation(tasks), dtype=float)
+    for place, task in enumerate(tasks):
+        own = rows[rows["target"] == task]
+        values = own.pivot(index="item", columns="source", values=matrix.metric)[tasks]
+        drops[:, place] = -values.mean()  # Effects of targets take out what there is without ablation.
+        if found is not None:
+            tables.append(torch.from_numpy(-(values.to_numpy() @ found[:, place]))[None])
+            groups.append(groups_in(own, values.index, "item"))
+    items = rows["item"].nunique()
+    if found is None:
+        return Gap(NOTHING, math.nan, items)
+    return Gap(sum_interval(tables, groups), over_orders(drops, found), items)
+
+
+def over_orders(drops: Float[np.ndarray, "source target"], found: Float[np.ndarray, "source target"]) -> float:
+    """The share of the orders of the tasks whose gap is at least as large."""
+    orders = np.array(list(itertools.permutations(range(len(drops)))))
+    gaps = np.einsum("ost,st->o", found[orders[:, :, None], orders[:, None]], drops)
+    return float((gaps >= (found * drops).sum() - ROUNDING * np.abs(gaps).max()).mean())
+
 
 IDLE = "answers {:.0%} of the trials without ablation"
 COLUMNS = ["id", "claim", "models", "metric", "k", "n", "paper", "found", "value", "low", "high", "p", "verdict"]

@@ -1,34 +1,394 @@
-"""The LOCOS study, end to end: detection, ablation, judged texts, causal evidence, what the heads read, and claims.
+"""The LOCOS study, end to end: detection, ablation, judged texts, causal evidence, what the heads read, and its page.
 
-`locos` runs it. `lens-heads demo` runs its smallest presets.
+`locos` runs it, `lens-heads demo` its smallest presets. Stages are functions whose results are stored.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
 import pandas as pd
+import torch
 
-from lens_heads import report
+from lens_heads import compare, plots, report
+from lens_heads.evidence.curve import ablation_curve
+from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.head_sets import capped
+from lens_heads.evidence.recovery import RECOVERY_CONTROLS as RESTORED
+from lens_heads.evidence.recovery import recovery
+from lens_heads.evidence.recovery_results import NothingFlipped, Recovery
 from lens_heads.evidence.verdicts import smallest_k
+from lens_heads.heads.conditions import NO_NEEDLE, Condition
+from lens_heads.heads.controls import Controls
 from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
+from lens_heads.inspection import anatomy
+from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.directions import check_direction
 from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.ranking.causal.patching import patch_heads
+from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
+from lens_heads.stats import Precision
+from lens_heads.studies import pages
 from lens_heads.studies.asked import ASKED, asked, meaning
-from lens_heads.studies.locos_paper import stages
-from lens_heads.studies.locos_paper.claims import best_baseline, claims, registered
-from lens_heads.studies.locos_paper.finding import LEAD, LocosFinding, measured, ranked
-from lens_heads.studies.locos_paper.page import page
-from lens_heads.studies.locos_paper.presets import ATTENTION, HEADLINE_METHODS, PRESETS, RIVALS, TASK, Preset
-from lens_heads.studies.presets import named_preset, resized
+from lens_heads.studies.locos_paper.claims import (
+    ATTENTION,
+    HEADLINE_METHODS,
+    LEAD,
+    PRESETS,
+    RIVALS,
+    TASK,
+    LocosFinding,
+    Preset,
+    best_baseline,
+    claims,
+    measured,
+    ranked,
+    registered,
+)
+from lens_heads.studies.pages import Shown, bars, claims_table, counted
+from lens_heads.studies.presets import beside, described, named_preset, resized
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct, several
 from lens_heads.studies.seen import Seen
 from lens_heads.trials.trial import Trial
+
+TUNED = "locos (tuned lens)"
+
+
+def detect(
+    model: Model, select: Sequence[Trial], plan: Preset, out: Path, tuned_lens: str | None
+) -> dict[str, HeadScores]:
+    """Score every head by every method, raw and exact in one pass, and by LOCOS with the tuned lens where one is given."""
+    options: dict[str, Any] = {"teacher_forced": plan.teacher_forced, "max_new_tokens": plan.detect_new_tokens}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # The tables show a method without any trial.
+        scores = score_heads(model, select, plan.methods, out=out / "scores", **options)
+        if tuned_lens:
+            found = score_heads(model, select, [LEAD], direction=tuned_lens, out=out / "scores-tuned", **options)
+            scores[TUNED] = found[LEAD]
+    return scores
+
+
+@dataclass(frozen=True, eq=False)
+class LocosSetup:
+    """What the stages share: the model, the preset, the selection and test trials, and the model's folder."""
+
+    model: Model
+    plan: Preset
+    select: Sequence[Trial]
+    test: Sequence[Trial]
+    out: Path
+
+    @cached_property
+    def others(self) -> dict[str, list[Trial]]:
+        """The trials of the tasks to be spared and of those downstream."""
+        return {task: self.plan.trials(call) for task, call in {**self.plan.spared, **self.plan.downstream}.items()}
+
+    def reference(self, task: str) -> MeanActivations | None:
+        """The mean activations that ablation substitutes on a task, of that task's own kind of prompt; stored."""
+        plan, file = self.plan, self.out / f"means-{task}.safetensors"
+        if plan.kind not in ("mean", "query_mean"):
+            return None
+        if not file.exists():
+            tested = {trial.id for trial in self.others.get(task, ())}
+            call = plan.calibration.get(task)
+            trials = self.select if call is None else [one for one in plan.trials(call) if one.id not in tested]
+            mean_activations(self.model, trials, n=plan.calibrate).save(partial := file.with_suffix(".partial"))
+            partial.replace(file)
+        return MeanActivations.load(file)
+
+    def ablate(
+        self, task: str, trials: Sequence[Trial], rankings: dict[str, HeadScores], **options: Any
+    ) -> AblationCurve:
+        """An ablation curve of one task."""
+        plan = self.plan
+        how: dict[str, Any] = {"max_new_tokens": plan.max_new_tokens, "batch_size": plan.batch_size}
+        how |= {"kind": plan.kind, "reference": self.reference(task), "generate": False}
+        return ablation_curve(self.model, {task: trials}, rankings, **{**how, **options})
+
+
+def chosen(setup: LocosSetup, scores: Mapping[str, HeadScores]) -> AblationCurve:
+    """What LOCOS's and the baselines' heads cost on selection trials: chooses k and the best baseline, and proves nothing."""
+    rankings = {name: scores[name] for name in (LEAD, *ATTENTION) if name in scores}
+    trials, controls = setup.select[: setup.plan.choose], Controls(NO_NEEDLE, trials=20)
+    out = setup.out / "choice"
+    return setup.ablate(TASK, trials, rankings, ks=setup.plan.ks, controls=controls, selecting=True, out=out)
+
+
+def rivals(setup: LocosSetup, scores: Mapping[str, HeadScores]) -> dict[str, HeadScores]:
+    """What hundreds of runs find on selection trials: what each head costs when it is ablated alone, and its patching effect."""
+    lead, trials, heads = scores[LEAD], setup.select[: setup.plan.rivals], scores[LEAD].ranking()
+    how: dict[str, Any] = {"ks": [1], "controls": (), "selecting": True, "out": setup.out / "alone"}
+    found = setup.ablate(TASK, trials, {LEAD: lead}, sets={str(head): head for head in heads}, **how)
+    none = found.values(Condition.none(), "logprob")
+    costs = torch.zeros(len(none), lead.n_layers, lead.n_heads)
+    for head in heads:
+        cost = none - found.values(Condition.given(str(head), 1), "logprob")[none.index]
+        costs[:, head.layer, head.head] = torch.tensor(cost.to_numpy())
+    about: dict[str, Any] = {"model": lead.model, "made_on": lead.made_on, "score_unit": "nats"}
+    alone = HeadScores.from_trials("one_shot", costs, list(none.index), **about)
+    return {"one_shot": alone, "patching": patch_heads(setup.model, trials, out=setup.out / "patching")}
+
+
+def headline(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int, baseline: str) -> dict[str, AblationCurve]:
+    """The headline at one k, by task: the test trials with every control, other tasks with LOCOS and random heads alone."""
+    plan, found = setup.plan, {}
+    names = [name for name in dict.fromkeys((*HEADLINE_METHODS, baseline, TUNED, *RIVALS)) if name in scores]
+    controls = Controls(("random", "random_like", NO_NEEDLE), plan.draws, trials=plan.few)
+    precision, rankings = Precision(plan.precision, plan.max_trials), {name: scores[name] for name in names}
+    out = setup.out / "headline"
+    found[TASK] = setup.ablate(TASK, setup.test, rankings, ks=[k], controls=controls, precision=precision, out=out)
+    for task, trials in setup.others.items():
+        few = Controls("random", plan.draws, trials=plan.few_others)
+        out = setup.out / f"headline-{task}"
+        found[task] = setup.ablate(task, trials, {LEAD: scores[LEAD]}, ks=[k], controls=few, out=out)
+    return found
+
+
+def curve(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int) -> AblationCurve:
+    """RQ1 to RQ3: more and more of every ranking's heads on fewer test trials, with controls."""
+    plan = setup.plan
+    rankings = {
+        name: scores[name] for name in dict.fromkeys((*plan.ablated, "locos_exact", TUNED, *RIVALS)) if name in scores
+    }
+    return setup.ablate(
+        TASK,
+        setup.test[: plan.curve_trials],
+        rankings,
+        ks=sorted({*plan.ks, k}),
+        controls=Controls(plan.controls, plan.seeds, trials=20),
+        sets=exclusive_sets(rankings, k) if plan.exclusive else None,
+        generate=plan.judge_text_everywhere,
+        out=setup.out / "ablation",
+    )
+
+
+def exclusive_sets(scores: Mapping[str, HeadScores], k: int) -> dict[str, list[Head]]:
+    """For LOCOS and each of two baselines: the top k heads they share, and those only one of them has."""
+    sets: dict[str, list[Head]] = {}
+    for name in ("copy", "attention_spatial"):
+        if name in scores:
+            found = compare.overlap(scores[LEAD], scores[name], k=k)
+            sets[f"{LEAD} and {name}"] = found.both
+            sets[f"{LEAD} only, not {name}"] = found.only_a
+            sets[f"{name} only, not {LEAD}"] = found.only_b
+    return {name: heads for name, heads in sets.items() if heads}
+
+
+def judged_texts(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int) -> dict[str, AblationCurve]:
+    """RQ1 and RQ5: the answers with no heads and with LOCOS's k heads ablated, decoded and judged, by task."""
+    plan, found = setup.plan, {}
+    for task, trials in {TASK: setup.test, **setup.others}.items():
+        few, out = trials[: plan.text_trials], setup.out / f"texts-{task}"
+        found[task] = setup.ablate(task, few, {LEAD: scores[LEAD]}, ks=[k], controls=(), generate=True, out=out)
+    return found
+
+
+def patched(setup: LocosSetup, texts: AblationCurve) -> HeadScores | str:
+    """CRI of every head, on test trials that the unablated model answers, or the reason why there is none."""
+    plan, right = setup.plan, texts.values(Condition.none(), "correct")
+    answered = [trial for trial in setup.test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
+    if not answered:
+        return f"the model answers none of {len(right)} test trials"
+    return patch_heads(setup.model, answered[: plan.cri_trials], out=setup.out / "cri")
+
+
+def mended(setup: LocosSetup, scores: HeadScores, k: int) -> Recovery | str:
+    """Recovery of LOCOS's top heads, or the reason why it cannot be measured."""
+    plan, heads = setup.plan, scores.top(k)
+    try:
+        return recovery(
+            setup.model,
+            setup.test[: plan.recovery_trials],
+            heads,
+            heads,
+            ranking=scores,
+            controls=Controls(RESTORED, plan.recovery_draws),
+            flipped=plan.only_flipped,
+            max_new_tokens=plan.max_new_tokens,
+            out=setup.out / "recovery",
+            kind="zero",
+        )
+    except NothingFlipped as error:
+        return str(error)
+
+
+def read(setup: LocosSetup, scores: Mapping[str, HeadScores]) -> tuple[dict[str, pd.DataFrame], HeadScores]:
+    """Provenance of the top heads of three methods, with and without the sink, and the literal share of every head."""
+    model, out = setup.model, setup.out
+    options: dict[str, Any] = {"teacher_forced": True, "batch_size": 1}
+    answered = [trial for trial in setup.select if trial.id in scores[LEAD].trial_ids]
+    methods = [name for name in (LEAD, "copy", "attention_spatial") if name in scores]
+    heads = list(dict.fromkeys(head for name in methods for head in scores[name].ranking()[: setup.plan.read_heads]))
+    frames = {
+        "provenance": anatomy.provenance(model, answered, heads, out=out / "provenance", **options),
+        "beyond_sink": anatomy.provenance(
+            model, answered, heads, sink=False, out=out / "provenance-beyond-sink", **options
+        ),
+    }
+    return frames, anatomy.literalness(model, answered, out=out / "literal", **options)
+
+
+def agreement(
+    model: Model, scores: Mapping[str, HeadScores], cri: HeadScores | None, k: int
+) -> dict[str, pd.DataFrame]:
+    """Tables from scores alone: overlaps with LOCOS, Jaccard curves, agreement with CRI, thirds, concentration, stability."""
+    lead, group = scores[LEAD], head_geometry(model).group
+    others = {name: found for name, found in scores.items() if name != LEAD}
+    others |= {"cri": cri} if cri is not None else {}
+    jaccard = [compare.jaccard_curve(lead, found).assign(method=name) for name, found in others.items()]
+    thirds = [
+        compare.by_layer_third(lead, found).assign(method=name) for name, found in others.items() if lead.n_layers > 2
+    ]
+    overlaps, spread, stability, against_cri = [], [], [], []
+    for found in others.values():
+        shared = compare.overlap(lead, found, k=k)
+        named = {key: ", ".join(map(str, getattr(shared, key))) for key in ("both", "only_a", "only_b")}
+        ranks = {"rank_biased_overlap": compare.rank_biased_overlap(lead, found)}
+        overlaps.append({**asdict(shared), **named, **ranks, "spearman": compare.rank_correlation(lead, found)})
+    for name, found in {LEAD: lead, **others}.items():
+        if found.values.max() > 0:
+            groups, where = anatomy.kv_groups(found, k=k, group=group), anatomy.concentration(found)
+            spread.append({"method": name, **asdict(groups), **asdict(where)})
+        stable = found.stability(k)
+        row = {each: getattr(stable, each) for each in ("k", "trials", "jaccard", "expected", "needed")}
+        low, high = stable.chance
+        stability.append({"method": name, **row, "chance_low": low, "chance_high": high})
+    if cri is not None:
+        for name, found in scores.items():
+            shared = compare.overlap(found, cri, k=k)
+            row = {"method": name, "k": k, "jaccard": shared.jaccard}
+            row |= {"chance": shared.expected_jaccard, "p": shared.p_value}
+            row |= dict(zip(("spearman", "low", "high"), compare.rank_correlation_interval(found, cri), strict=True))
+            against_cri.append(row | {"both": ", ".join(map(str, shared.both))})
+    return {
+        "overlaps": pd.DataFrame(overlaps),
+        "jaccard": pd.concat(jaccard, ignore_index=True),
+        "against_cri": pd.DataFrame(against_cri or {"method": []}),
+        "thirds": pd.concat(thirds, ignore_index=True) if thirds else pd.DataFrame({"method": []}),
+        "spread": pd.DataFrame(spread),
+        "stability": pd.DataFrame(stability),
+    }
+
+
+METRIC = "logprob"
+SETS = {"random": "random", "random_like": "random, same layers"}
+
+
+def page(findings: Sequence[LocosFinding], plan: Preset) -> report.Page:
+    """The page for all models."""
+    more = ("share", "p", "trials", "would_tell", "sets_would_tell", "measured_on")
+    packaged = "packaged" in (plan.select[0], plan.test[0])
+    words = {
+        "plan": plan,
+        "models": ", ".join(each.model for each in findings),
+        "select": described(plan.select),
+        "test": described(plan.test),
+        "claims": "; ".join(f"{each.model}: {counted(each.claims)}" for each in findings),
+        "chosen": ", ".join(f"{each.model}: {each.k}, baseline {each.baseline}" for each in findings),
+        "control": plan.control or "",
+        "packaged": beside(__name__, "page.json")["packaged"] if packaged else "",
+    }
+    claims = [claims_table(each.claims, f"{each.model}, k = {each.k}", more) for each in findings]
+    maps = [
+        plots.head_map(scores, title=f"{each.name}: {plots.method_style(method).label}")
+        for each in findings
+        for method, scores in each.scores.items()
+    ]
+    maps += [plots.method_agreement(each.scores, title=f"{each.name}: agreement between methods") for each in findings]
+    return pages.page(
+        __name__,
+        Shown(words, {"registered": registered(plan), "claims": claims}, {"maps": maps}),
+        [("models", _shown(each, plan)) for each in findings],
+        heads=[f"{each.model} {head}" for each in findings for head in each.scores[LEAD].ranking()[:3]],
+        verdict=" ".join(map(_sentence, findings)),
+        figures=[
+            plots.ablation_curves(each.curve, METRIC, title=f"{each.model}: the cost of ablating heads")
+            for each in findings
+        ],
+    )
+
+
+def _sentence(finding: LocosFinding) -> str:
+    """One model's answer: the first claim with its numbers, and how many decoded answers are right before and after."""
+    first, texts = finding.claims.iloc[0], finding.texts[TASK]
+    before, after = (texts.values(one, "contains") for one in (Condition.none(), Condition.top(LEAD, finding.k)))
+    return (
+        f"{finding.model}: {first['claim'].lower()}: {first['verdict']} ({first['found']}). Without LOCOS's top "
+        f"{finding.k} heads, {after.sum():.0f} of {len(before)} answers are right instead of {before.sum():.0f}. "
+        f"{meaning(finding.question)}"
+    )
+
+
+def _shown(each: LocosFinding, plan: Preset) -> Shown:
+    """One model's tables and figures; those of stages that the preset skips are missing."""
+    frames, curve = each.frames, each.curve
+    headline, decoded = frames["headline"], frames["texts"]
+    headline = headline[(headline["metric"] == METRIC) & (headline["k"] > 0)]
+    sets = headline["method"].where(headline["set"] == "top", headline["set"].map(SETS))
+    right = decoded[(decoded["metric"] == "correct") & (decoded["k"] == each.k)]
+    jaccard = {str(name): part for name, part in frames["jaccard"].groupby("method", sort=False)}
+    columns = ["method_b", "k_a", "jaccard", "expected_jaccard", "p_value", "layer_matched_jaccard"]
+    columns += ["layer_matched_p_value", "rank_biased_overlap", "spearman", "both", "only_a", "only_b"]
+    words: dict[str, Any] = {"each": each}
+    tables = {
+        "headline": headline,
+        "ablation": curve.frame[curve.frame["metric"] == METRIC],
+        "differences": curve.differences(METRIC, lead=LEAD),
+        "texts": decoded[decoded["metric"].isin(["correct", "exact_match", "token_f1", "rougeL"])],
+        "overlaps": frames["overlaps"].assign(method_b=list(jaccard))[columns],
+        "stability": frames["stability"].rename(columns={"expected": "by chance", "needed": "trials for .8"}),
+        "spread": frames["spread"],
+    }
+    figures: dict[str, Any] = {
+        "cost": plots.drop_bars(bars(headline, headline["task"], sets, "drop"), title="Cost", unit="nats per token"),
+        "lost": plots.drop_bars(
+            bars(right, right["task"], right["method"], "drop"), title="Right answers lost", unit="share of answers"
+        ),
+        "jaccard": plots.jaccard_curves(jaccard),
+    }
+    if "rougeL" in curve.metrics:
+        figures["judged"] = plots.ablation_curves(curve, "rougeL")
+    causal = f"No head was patched: {each.cri}. " if isinstance(each.cri, str) else ""
+    if (cri := each.patched) is not None:
+        thirds = frames["thirds"][frames["thirds"]["method"] == "cri"]
+        words["patched"] = len(cri.trial_ids)
+        tables |= {"against_cri": frames["against_cri"], "thirds": thirds}
+        figures |= {"cri": plots.head_map(cri), "scatter": plots.score_scatter(each.scores[LEAD], cri, thirds)}
+    if isinstance(recovered := each.recovered, Recovery):
+        counts = ", ".join(f"{what.replace('_', ' ')} {n}" for what, n in recovered.examples.items())
+        causal += f"Number of examples for recovery: {counts}."
+        figures["recovery"] = recovered.plot()
+        tables |= {"recovery": recovered.frame, "beyond": recovered.differences()}
+    elif recovered:
+        causal += f"Recovery could not be measured: {recovered}."
+    if each.cri is not None:
+        words["causal"] = causal
+    if (literal := each.literal) is not None:
+        best = [str(head) for head in each.scores[LEAD].ranking()[: plan.read_heads]]
+        tables["share"] = pd.DataFrame(
+            [
+                {"method": name, "mean literal share of the top k": sum(literal[h] for h in top) / len(top)}
+                for name, scores in each.scores.items()
+                if name in (LEAD, *ATTENTION) and (top := scores.top(each.k))
+            ]
+        )
+        for name, frame in {"read": "provenance", "read_beyond": "beyond_sink"}.items():
+            tables[frame] = frames[frame]
+            figures[name] = plots.provenance_bars(frames[frame][frames[frame]["head"].isin(best)])
+        figures["literal"] = plots.head_map(literal)
+    texts = report.Texts.from_curve(
+        each.texts[TASK], Condition.top(LEAD, each.k), metric="contains", questions=each.questions
+    )
+    return Shown(words, tables, figures, {"texts": texts})
 
 
 def costs(plan: Preset, shape: HeadGeometry) -> dict[str, int]:
@@ -115,35 +475,35 @@ class LocosStudy(Study[Preset, LocosFinding]):
     def one(self, model: Model, run: StageRun) -> LocosFinding:
         plan, shape, folder = self.plan, head_geometry(model), run.folder
         select, test = plan.trials(plan.select), plan.tested()
-        scores = run.stage("detection", stages.detect, model, select, plan, folder, self.extra["tuned_lens"])
+        scores = run.stage("detection", detect, model, select, plan, folder, self.extra["tuned_lens"])
         tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
-        setup = stages.LocosSetup(model, plan, select, test, folder)
+        setup = LocosSetup(model, plan, select, test, folder)
         question = run.stage("question", asked, model, select, folder / "question")
-        choice = run.stage("choice", stages.chosen, setup, scores)
+        choice = run.stage("choice", chosen, setup, scores)
         k = plan.fixed_k(shape.n_layers * shape.n_heads) or smallest_k(choice, LEAD)
         baseline = best_baseline(choice, k)
-        scores |= run.stage("rivals", stages.rivals, setup, scores) if plan.rivals else {}
-        headline = run.stage("headline", stages.headline, setup, scores, k, baseline)
-        curve = run.stage("ablation", stages.curve, setup, scores, k)
-        tables.show(tables.curve(curve, "logprob"))
-        texts = run.stage("texts", stages.judged_texts, setup, scores, k)
-        cri = run.stage("patching", stages.patched, setup, texts[TASK]) if plan.cri_trials else None
-        mended = run.stage("recovery", stages.mended, setup, scores[LEAD], k) if plan.recovery_trials else None
-        read, literal = run.stage("reading", stages.read, setup, scores) if plan.read_heads else ({}, None)
+        scores |= run.stage("rivals", rivals, setup, scores) if plan.rivals else {}
+        at_k = run.stage("headline", headline, setup, scores, k, baseline)
+        growing = run.stage("ablation", curve, setup, scores, k)
+        tables.show(tables.curve(growing, "logprob"))
+        texts = run.stage("texts", judged_texts, setup, scores, k)
+        cri = run.stage("patching", patched, setup, texts[TASK]) if plan.cri_trials else None
+        recovered = run.stage("recovery", mended, setup, scores[LEAD], k) if plan.recovery_trials else None
+        provenance, literal = run.stage("reading", read, setup, scores) if plan.read_heads else ({}, None)
         frames = {
-            **stages.agreement(model, scores, measured(cri), k),
+            **agreement(model, scores, measured(cri), k),
             "choice": choice.frame,
-            "headline": together({task: one.frame for task, one in headline.items()}),
-            "ablation": curve.frame,
+            "headline": together({task: one.frame for task, one in at_k.items()}),
+            "ablation": growing.frame,
             "texts": together({task: one.frame for task, one in texts.items()}),
-            "differences": curve.differences("logprob", lead=LEAD),
-            **read,
+            "differences": growing.differences("logprob", lead=LEAD),
+            **provenance,
         }
-        trials = {"ablation_trials": curve.per_trial, "choice_trials": choice.per_trial}
-        trials["headline_trials"] = together({task: one.per_trial for task, one in headline.items()})
+        trials = {"ablation_trials": growing.per_trial, "choice_trials": choice.per_trial}
+        trials["headline_trials"] = together({task: one.per_trial for task, one in at_k.items()})
         trials["texts_trials"] = together({task: one.per_trial for task, one in texts.items()})
-        if mended is not None and not isinstance(mended, str):
-            frames["recovery"], trials["recovery_examples"] = (mended.frame, mended.per_example)
+        if recovered is not None and not isinstance(recovered, str):
+            frames["recovery"], trials["recovery_examples"] = (recovered.frame, recovered.per_example)
         found = LocosFinding(
             model=shape.name,
             frames=frames,
@@ -151,14 +511,14 @@ class LocosStudy(Study[Preset, LocosFinding]):
             k=k,
             baseline=baseline,
             scores=scores,
-            headline=headline,
-            curve=curve,
+            headline=at_k,
+            curve=growing,
             texts=texts,
             questions={trial.id: trial.question for trial in test},
             question=question,
             cri=cri,
             literal=literal,
-            recovered=mended,
+            recovered=recovered,
         )
         if not isinstance(question, str):
             frames["question"] = question.frame

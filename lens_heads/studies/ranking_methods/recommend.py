@@ -13,8 +13,7 @@ import pandas as pd
 
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.studies.ranking_methods.bench import Bench
-from lens_heads.studies.ranking_methods.cell import RANDOM, By, Cell, check_by
+from lens_heads.studies.ranking_methods.bench import RANDOM, Bench, By, Cell, check_by
 
 BUDGETS = (1.5, 5.0, 20.0, math.inf)
 """Plain passes over the selection trials: one pass, gradients, integrated gradients, anything."""
@@ -84,7 +83,7 @@ def recommend(
     ValueError for no budgets, budgets that are not numbers above zero, and another `by`; TypeError for anything but a Bench.
 
     Example:
-        >>> from lens_heads.studies.ranking_methods.presets import Preset
+        >>> from lens_heads.studies.ranking_methods.study import Preset
         >>> small = Preset(select=2, calibrate=1, test=5, pairs=5, other=5, ks=(2,), k=2, draws=2, few=5, kept_draws=2, planted=0)
         >>> bench = lh.studies.bench(untrained, "arithmetic", ["dla"], arguments={"digits": 1}, preset=small)
         ─... llama-gqa, arithmetic ...

@@ -1,39 +1,394 @@
 """bench: every ranking method on the same trials, judged on the same others, with what it costs.
 
-`lens-heads bench` runs it.
+`lens-heads bench` runs it. What is ranked is stored: an interrupted run continues with the next method.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import pandas as pd
 from rich.console import Console
 
-from lens_heads import report
+from lens_heads import plots, report, tasks
+from lens_heads.answering.evaluation import evaluate
+from lens_heads.evidence.curve import ablation_curve
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.faithfulness import faithfulness
+from lens_heads.evidence.faithfulness_results import FaithfulnessCurve
+from lens_heads.heads.conditions import Condition
+from lens_heads.heads.controls import Controls
+from lens_heads.heads.ranks import ranks_nothing, said
+from lens_heads.heads.scores import HeadScores
+from lens_heads.interventions.activations import MeanActivations, mean_activations
+from lens_heads.model.cost import Cost, counted, plain_work
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.identity import identify
+from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
+from lens_heads.ranking.rank import ranked
 from lens_heads.ranking.registry import identity, resolve
 from lens_heads.report import tables
+from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.files import check_place, plain_name, write_atomic
+from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.runs.typed import typed
+from lens_heads.runs.warned import users_line
+from lens_heads.sanity.planted import planted_model
+from lens_heads.studies import pages
 from lens_heads.studies.finding import plain
-from lens_heads.studies.presets import named_preset
-from lens_heads.studies.ranking_methods.bench import PLANTED, Bench
-from lens_heads.studies.ranking_methods.cell import Cell
-from lens_heads.studies.ranking_methods.page import page
-from lens_heads.studies.ranking_methods.presets import PRESETS, Preset, Setup, gather, setup_of
-from lens_heads.studies.ranking_methods.ranking import judge, planted_quality, rank_all
+from lens_heads.studies.pages import Shown
+from lens_heads.studies.presets import named_preset, read_presets
+from lens_heads.studies.ranking_methods.bench import METRIC, PLANTED, Bench, Cell
+from lens_heads.studies.ranking_methods.recommend import GOALS, recommend
 from lens_heads.studies.runner import Models, PresetOf, StudyOptions, at_work, loaded, minutes_per_pass, ready
 from lens_heads.studies.seen import Seen, keep, sections
+from lens_heads.trials.checked_tokens import encode_all
+from lens_heads.trials.digests import trials_digest
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.pairs import make_pairs
+from lens_heads.trials.trial import AnyTrial
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One size of the table.
+
+    Trials: `select` rank the heads, `calibrate` more give the means that replace ablated heads, `test` judge every ranking (the
+    first `pairs` of them by faithfulness), `other` those of the task that should not suffer.
+
+    `ks`: numbers of heads to ablate; `k`, one of them, is the table's. `masks`: random masks of methods that draw some.
+    `searched`: a method that needs more passes than this is left out. `draws`: random sets of heads, on the first `few`
+    trials; `kept_draws` of them for faithfulness. `rerun`: of the methods whose trials cannot be halved, those that run
+    twice more, for stability. `planted`: models with planted heads.
+    """
+
+    select: int = 6
+    calibrate: int = 6
+    test: int = 12
+    pairs: int = 8
+    other: int = 8
+    ks: tuple[int, ...] = (1, 2, 5, 12)
+    k: int = 5
+    masks: int = 80
+    searched: int = 150
+    draws: int = 20
+    few: int = 6
+    kept_draws: int = 5
+    rerun: tuple[str, ...] = ()
+    planted: int = 5
+    batch_size: int = 16
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.whole_fields(self, select=2, calibrate=1, test=5, pairs=5, other=5, masks=20, draws=2, few=5)
+        checks.whole_fields(self, kept_draws=2, searched=0, planted=0, batch_size=1, seed=0)
+        checks.whole_numbers("ks", self.ks)
+        if self.k not in self.ks:
+            raise ValueError(f"k={self.k} is none of ks={self.ks}: the table shows one of them")
+
+
+PRESETS = read_presets(__name__, Preset)
+"""`quick` leaves out whatever takes more than 40 passes, `default` more than 150; `thorough` takes hours."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A task of the table: its name, its arguments, its corruption, and the other task that shows specificity.
+
+    `corruption`: as in `make_pairs`; None for a task without pairs. `spare`: how many times the wanted trials are loaded, since
+    those without a counterfactual of their length are left out.
+    """
+
+    task: str
+    arguments: dict[str, Any]
+    corruption: str | None = "counterfactual"
+    other: str = "arithmetic"
+    spare: float = 1.0
+
+    def load(self, model: Model, split: str, n: int) -> tuple[list[EncodedTrial], list[EncodedTrial]]:
+        """The first n trials of a split, in tokens, and their pairs. ValueError if there are fewer."""
+        given = {"n": round(self.spare * n), "split": split, **self.arguments}
+        known = tasks.arguments_of(self.task)
+        listed = tasks.load(self.task, **{name: value for name, value in given.items() if name in known})
+        shape = head_geometry(model)
+        trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
+        pairs: list[EncodedTrial] = []
+        if self.corruption is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # Trials without a pair are left out on purpose.
+                pairs = make_pairs(trials, model.tokenizer, shape, corruption=self.corruption)
+            paired = {pair.id for pair in pairs}
+            trials = [trial for trial in trials if trial.id in paired]
+        if len(trials) < n:
+            raise ValueError(
+                f"task {self.task!r} has only {len(trials)} of {n} {split} trials that make a pair in {shape.name}'s tokens: "
+                "use fewer"
+            )
+        return trials[:n], pairs[:n]
+
+
+SETUPS: dict[str, Setup] = {
+    "retrieval": Setup("packaged", {"context_length": 280}, "remove"),
+    "ioi": Setup("ioi", {}, spare=5.0),
+    "arithmetic": Setup("arithmetic", {"digits": 1}, other="capitals"),
+    "induction": Setup("induction", {}, spare=1.5),
+    "capitals": Setup("capitals", {}, spare=1.4),
+    "copy_colors": Setup("copy_colors", {}),
+}
+"""The tasks that are set up by name. Any other task with two halves runs with its default arguments."""
+
+
+def setup_of(name: str, arguments: dict[str, Any] | None = None) -> Setup:
+    """The set-up of a task, with further arguments. ValueError for an unknown task, and for one without two halves."""
+    if name not in {*SETUPS, *tasks.TASKS}:
+        raise ValueError(f"unknown task {name!r}: use {', '.join(dict.fromkeys([*SETUPS, *tasks.HALVES]))}")
+    known = tasks.arguments_of(SETUPS[name].task if name in SETUPS else name)
+    wrong = next((given for given in arguments or {} if given not in known), None)
+    if wrong is not None:
+        raise ValueError(f"task {name!r} has no argument {wrong!r}; its arguments are {', '.join(known)}")
+    if name in SETUPS:
+        found = SETUPS[name]
+        found = replace(found, arguments={**found.arguments, **(arguments or {})})
+        if arguments:  # What they refuse shows now, not after the models with planted heads.
+            tasks.load(found.task, **{"n": 2, **tasks.to_select(found.task), **found.arguments})
+        return found
+    if name in tasks.TASKS and name not in tasks.HALVES:
+        raise ValueError(
+            f"task {name!r} has no halves, so heads cannot be selected on other trials than they are judged on: use "
+            f"{', '.join(dict.fromkeys([*SETUPS, *tasks.HALVES]))}"
+        )
+    if name in tasks.OF_DOCUMENTS:
+        raise ValueError(f"task {name!r} makes document trials, and this table judges answers: use lh.score_documents")
+    sample = tasks.load(name, **{"n": 2, **tasks.to_select(name), **(arguments or {})})[0]
+    corruption = "counterfactual" if sample.corrupt else "remove" if sample.needle else None
+    return Setup(name, arguments or {}, corruption)
+
+
+def gather(model: Model, setup: Setup, select: int, calibrate: int, **more: Any) -> Material:
+    """The material of a task: its first `select` selection trials, and the next `calibrate` as others."""
+    checks.whole_number("select", select, 2)
+    trials, pairs = setup.load(model, "select", select + calibrate)
+    found = Material.of(model, trials[:select], pairs[:select], trials[select:], **more)
+    _ = found.reference  # Now, since it is no method's cost.
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class MethodRankings:
+    """What the methods found on one model and task.
+
+    `scores`: by method. `halves`: of methods whose trials cannot be halved, two rankings from half of the trials each. `passes`
+    and `seconds`: the cost of each, relative to one plain pass over the same trials. `left_out`: why a method did not run.
+    """
+
+    scores: dict[str, HeadScores]
+    halves: dict[str, tuple[HeadScores, HeadScores]]
+    passes: dict[str, float]
+    seconds: dict[str, float]
+    left_out: dict[str, str]
+
+
+def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder: Path | None) -> MethodRankings:
+    """The rankings of all methods that apply."""
+    found = MethodRankings({}, {}, {}, {}, {})
+    plain, shape = _plain(material, plan, folder), head_geometry(material.model)
+    for method in methods:
+        about, why = method.passes(shape, material.masks, material.k), method.missing(material)
+        if not why and about > plan.searched:
+            why = f"takes about {about:.0f} passes, more than {plan.searched}"
+        if why:
+            found.left_out[method.name] = why
+            continue
+        try:
+            scores, cost = stored_ranking(method, material, folder)
+        except Exception as error:  # One method's failure must not end hours of others'.
+            warnings.warn(f"method {method.name} failed and is left out: {error}", stacklevel=users_line())
+            found.left_out[method.name] = f"failed: {error}"
+            continue
+        if ranks_nothing(scores):  # Its heads would be the first of layer 0, whatever they are.
+            warnings.warn(f"{said(method.name, scores)}: left out", stacklevel=users_line())
+            found.left_out[method.name] = "ranks nothing: all heads score the same"
+            continue
+        found.scores[method.name] = scores
+        found.passes[method.name] = cost.work / plain.work
+        found.seconds[method.name] = cost.seconds / plain.seconds
+        if method.halves and method.name in plan.rerun:
+            halves = [stored_ranking(method, material.half(i), folder, f", half {i + 1}")[0] for i in (0, 1)]
+            found.halves[method.name] = halves[0], halves[1]
+    return found
+
+
+def stored_ranking(
+    method: Method, material: Material, folder: Path | None = None, part: str = ""
+) -> tuple[HeadScores, Cost]:
+    """One method's ranking, stored or new, and what it cost. The file keeps the cost, and what was ranked by what, in `meta`.
+
+    TypeError if a method of your own returns no HeadScores, ValueError if they are of another model.
+    """
+    file = None if folder is None else folder / "scores" / f"{plain_name(method.name, 'method')}{part}.json"
+    label: list[Any] = []
+    if file is not None:  # What is not stored need not be identified.
+        label = [identity(method), trials_digest(list(material.trials)), material.masks, material.k, material.seed]
+    if file is not None and file.exists():
+        stored = HeadScores.load(file)
+        if stored.meta.get("label") == label:
+            return stored, Cost(**stored.meta.get("cost", {}))
+    with counted(material.model) as cost, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # About ties and weak fits, whose price the table shows.
+        found = ranked(method, material)
+    noted = {"label": label, "cost": {"work": cost.work, "seconds": cost.seconds}}
+    scores = replace(found, meta={**found.meta, **noted})
+    if file is not None:
+        scores.save(file)
+    return scores, cost
+
+
+def _plain(material: Material, plan: Preset, folder: Path | None) -> Cost:
+    """The cost of one plain pass over the selection trials. Seconds are the second time's, when all is warm."""
+    file = None if folder is None else folder / "plain_pass.json"
+    work = plain_work(material.trials, head_geometry(material.model).n_layers)
+    if file is not None and file.exists():
+        return Cost(work, float(read_json(file)["seconds"]))
+    for _ in range(2):
+        with counted(material.model) as cost:
+            evaluate(material.model, material.trials, generate=False, batch_size=plan.batch_size, progress=False)
+    if file is not None:
+        write_atomic(file, json.dumps({"seconds": cost.seconds}))
+    return Cost(work, cost.seconds)
+
+
+TRIALS, LENGTH = 8, 40
+NEEDED = ("copier", "writer", "feeder", "reader")
+"""The roles without which the model answers less surely. Suppressors also matter, the other way round."""
+
+
+def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.DataFrame:
+    """AUROC, average precision and precision of every method on models of 4 layers x 4 heads: a row per method and seed.
+
+    The heads to find are those that the answer needs (`NEEDED`), among suppressors, decoys and noise. There are no stand-ins,
+    since methods differ about them by what they mean by needed. A method that does not apply, or fails, has no rows.
+    """
+    rows = []
+    for seed in range(seeds):
+        truth = planted_model(backups=0, seed=seed)
+        trials, others = truth.trials(TRIALS, LENGTH), truth.trials(TRIALS, LENGTH, seed=1)
+        pairs = make_pairs(trials, truth.model.tokenizer, head_geometry(truth.model), corruption="remove")
+        material = Material.of(truth.model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))
+        for method in methods:
+            if method.missing(material):
+                continue
+            try:
+                scores = ranked(method, material)
+            except Exception as error:  # Your own method's; the table has a gap then.
+                warnings.warn(f"method {method.name} failed on a planted model: {error}", stacklevel=users_line())
+                continue
+            rows.append({"method": method.name, "seed": seed, **truth.quality(scores, truth.of(*NEEDED))})
+    return pd.DataFrame(rows, columns=["method", "seed", "auroc", "average_precision", "precision"])
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What the rankings' heads did on test trials: `curve` and `other` (ablated), `kept` (None without pairs)."""
+
+    curve: AblationCurve
+    other: AblationCurve
+    kept: FaithfulnessCurve | None
+
+
+def judge(
+    model: Model,
+    name: str,
+    setup: Setup,
+    scores: Mapping[str, HeadScores],
+    reference: MeanActivations,
+    plan: Preset,
+    folder: Path | None,
+) -> Judged:
+    """Ablation curves on the task and on its other task, and faithfulness, of all rankings and of random heads."""
+    (trials, pairs), other = setup.load(model, "test", plan.test), SETUPS[setup.other]
+
+    def at(name: str) -> Path | None:
+        return None if folder is None else folder / name
+
+    def ablated(
+        task: str, on: Sequence[AnyTrial], means: MeanActivations, ks: Sequence[int], out: str
+    ) -> AblationCurve:
+        how: dict[str, Any] = {"reference": means, "generate": False, "batch_size": plan.batch_size, "out": at(out)}
+        controls = Controls("random", plan.draws, trials=plan.few)
+        return ablation_curve(model, {task: on}, dict(scores), ks=ks, controls=controls, **how)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Ties are the methods' own.
+        curve = ablated(name, trials, reference, plan.ks, "ablation")
+        aside, (calibrating, _) = other.load(model, "test", plan.other)[0], other.load(model, "select", plan.calibrate)
+        beside = ablated(
+            setup.other, aside, mean_activations(model, calibrating, n=None, progress=False), (plan.k,), "other"
+        )
+        kept = None
+        if pairs:
+            controls = Controls("random", plan.kept_draws, trials=None)
+            kept = faithfulness(
+                model, pairs[: plan.pairs], dict(scores), controls=controls, out=at("kept"), positions="all"
+            )
+    return Judged(curve, beside, kept)
+
+
+COLUMNS = ("damage", "area", "beyond_random", "share", "specific", "cpr_log", "cpr", "auroc")
+
+
+def page(bench: Bench, plan: Preset) -> report.Page:
+    """The page for everything measured so far."""
+    said, many = str(recommend(bench)).splitlines(), len(bench.cells) > 1
+    models, tasks = (", ".join(dict.fromkeys(getattr(one, what) for one in bench.cells)) for what in ("model", "task"))
+    figure = bench.plot() if many else bench.plot(bench.cells[0].model, bench.cells[0].task)
+    # The method whose heads do most damage, which greedy search's need not.
+    most = [str(cell.frame.sort_values("damage")["method"].iloc[-1]) for cell in bench.cells]
+    whole = Shown({"plan": plan, "models": models, "tasks": tasks}, {"overall": bench.overall} if many else {})
+    parts = [("overall", whole), *(("cells", _shown(bench, cell)) for cell in bench.cells)]
+    for by, goal in reversed(GOALS.items()):
+        lines = str(recommend(bench, by=by)).replace("\n  ", "\n\n").replace("\n", "\n\n")
+        parts.insert(0, ("goals", Shown({"goal": goal, "said": lines})))
+    return pages.page(
+        __name__,
+        whole,
+        parts,
+        heads=[
+            f"{name} does most damage on {cell.task} in {cell.model}"
+            for name, cell in zip(most, bench.cells, strict=True)
+        ],
+        verdict=said[-1] if many else " ".join(line.strip() for line in said[1:3]),
+        figures=[report.Figure(figure, "Above and to the left is better. Named: no cheaper method does more.")],
+    )
+
+
+def _shown(bench: Bench, cell: Cell) -> Shown:
+    rows = bench.frame[(bench.frame["model"] == cell.model) & (bench.frame["task"] == cell.task)]
+    shown = ["method", "passes", "seconds"]
+    for name in COLUMNS:
+        shown += [name, f"{name}_low", f"{name}_high"]
+    figures = {"cost": bench.plot(cell.model, cell.task)}
+    if (kept := cell.kept) is not None:  # The six methods with the largest area, and random heads.
+        areas = {
+            name: kept.cpr(name, scale="log").value for name in kept.frame.query("set == 'top'")["method"].unique()
+        }
+        best = sorted(areas, key=lambda name: -areas[name])[:6]
+        chosen = kept.frame[kept.frame["method"].isin([*best, "any"])]
+        figures["kept"] = plots.faithfulness_curves(chosen, kept.mlps)
+    left_out = "; ".join(f"{name} ({why})" for name, why in cell.left_out.items())
+    none = cell.curve.values(Condition.none(), METRIC)
+    words = {"cell": cell, "trials": len(none), "base": none.mean()}
+    words["left_out"] = f" Left out: {left_out}." if left_out else ""
+    return Shown(words, {"methods": rows[[*shown, "cmd", "heads_for_80", "stability"]]}, figures)
+
 
 SHOWN = 5
 """Methods whose heads the page's explorer shows: those that do most damage."""
@@ -124,13 +479,40 @@ def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan:
         raise ValueError(f"no method ranked the heads of {name} on {task}: {found.left_out}")
     judged = judge(model, task, setup, found.scores, material.reference, plan, folder)
     families = {method.name: method.family for method in chosen}
-    cell = Cell.of(name, task, plan, families, found, judged)
+    cell = cell_of(name, task, plan, families, found, judged)
     if folder is not None:
         cell.save(folder)
         best = sorted(cell.methods, key=lambda method: -cell.goodness(method, "damage"))[:SHOWN]
         shown = {method: found.scores[method] for method in best}
         keep(folder, model, Seen(setup.load(model, "test", plan.test)[0], shown, cell.curve))
     return cell
+
+
+def cell_of(
+    model: str, task: str, plan: Preset, families: Mapping[str, str], found: MethodRankings, judged: Judged
+) -> Cell:
+    """A cell from the rankings and what their heads did."""
+    k = min(plan.k, max(one.k for one in judged.curve.conditions()))
+    rows = [
+        {"method": name, "family": families[name], "passes": found.passes[name], "seconds": found.seconds[name]}
+        | _stability(scores, found.halves.get(name), k)
+        for name, scores in found.scores.items()
+    ]
+    return Cell(model, task, k, pd.DataFrame(rows), judged.curve, judged.other, judged.kept, found.left_out)
+
+
+def _stability(scores: HeadScores, halves: tuple[HeadScores, HeadScores] | None, k: int) -> dict[str, float]:
+    """The Jaccard of the top k heads of two halves of the trials, and that of random sets.
+
+    NaN for methods whose trials cannot be halved, unless two runs on half of them are given.
+    """
+    chance = top_k_stability(np.zeros((1, scores.values.numel())), k=k).expected
+    if halves is not None:
+        one, other = (set(half.ranking()[:k]) for half in halves)
+        return {"stability": len(one & other) / len(one | other), "chance": chance}
+    if scores.selected or not len(scores.trial_ids):
+        return {"stability": math.nan, "chance": chance}
+    return {"stability": float(scores.stability(k).jaccard), "chance": chance}
 
 
 def _write(bench: Bench, plan: Preset, preset: str, out: Path, command: str | None) -> None:

@@ -1,20 +1,188 @@
-"""The claims of the study of choices: the rules that judge them. Texts, estimands and thresholds are in `claims.json`."""
+"""What the study of choices asks, finds and claims: its presets, the finding, and the rules that judge it.
+
+Texts, estimands and thresholds are in `claims.json`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+import torch
 
+from lens_heads.answering.ability import Ability
+from lens_heads.answering.evaluation import Evaluation
+from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.areas import areas
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, harms
 from lens_heads.heads.conditions import Condition
+from lens_heads.heads.grouping import COLUMNS, groups_in
+from lens_heads.heads.scores import HeadScores
+from lens_heads.runs import checks
 from lens_heads.stats import Interval
 from lens_heads.studies.claims import Found, above, published
-from lens_heads.studies.two_needles.finding import COUNTERFACTUAL, ChoosingFinding, ability_of, by_kind
-from lens_heads.studies.two_needles.presets import EVERYWHERE, LEAD, METRIC, Preset
+from lens_heads.studies.finding import Finding
+from lens_heads.studies.presets import TaskCall, described, read_presets
+
+TASK = "choice"
+"""The name of the test trials in tables."""
+
+METRIC = "choice_margin"
+
+LEAD = "locos"
+CONTRASTED = ("locos_choice", "dla_choice", "attention_mass_vs_distractor", "locos_vs_distractor")
+"""Methods that use the second needle: the direction from its answer to the right one, or its span."""
+METHODS = ("locos", "locos_exact", "dla", "attention_mass", "copy", *CONTRASTED)
+PATCHED = "patching"
+"""Every head patched from the prompt that asks for the other needle: the ranking that sees what the question selects."""
+
+KINDS = ("mean", "zero", "resample", "counterfactual")
+"""What stands in for ablated heads at the row where the answer begins: their mean over prompts, nothing, what they write there in
+another passage, or in the same passage if the other needle is asked for. The first decides; the others must have its sign."""
+EVERYWHERE = "mean, all rows"
+"""The first kind at all rows of a prompt, on fewer trials: it also takes what heads do while they read."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One size of the study.
+
+    `select` and `test` are passages with two needles of one kind, each of which is asked for in turn. Only passages of which the
+    model answers both questions are used: the first `choose` of them rank heads and choose each method's k, the first
+    `max_trials` questions of them judge.
+
+    `ks`: numbers of heads. `draws`: sets of random heads, on the first `few` questions. `whole`: questions on which heads are
+    ablated at all rows, with `whole_ks` and `whole_draws`. `alone`: how many of each leading method's heads are also exchanged
+    alone. `control`: "random_initialised", an untrained model, which fails the ability gate.
+    """
+
+    select: TaskCall
+    test: TaskCall
+    ks: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    choose: int = 30
+    max_trials: int = 240
+    draws: int = 40
+    few: int = 40
+    whole: int = 40
+    whole_ks: tuple[int, ...] = (4, 16)
+    whole_draws: int = 10
+    alone: int = 8
+    batch_size: int = 4
+    control: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.whole_fields(self, choose=1, max_trials=2, draws=1, few=1, whole=0, whole_draws=1, alone=0, batch_size=1)
+        checks.whole_numbers("ks", self.ks)
+        checks.whole_numbers("whole_ks", self.whole_ks)
+        if self.control not in (None, "random_initialised"):
+            raise ValueError(f"control={self.control!r}: use 'random_initialised', or None")
+
+    def described(self) -> dict[str, str]:
+        """The calls of both halves, in short."""
+        return {"select": described(self.select), "test": described(self.test)}
+
+
+PRESETS = read_presets(__name__, Preset)
+"""`direct`, `onehop` and `twohop`: questions that share words with the needle, that share none, and that take two steps; with
+`-chat`, framed by the model's chat template, on fewer passages."""
+
+
+COUNTERFACTUAL = "counterfactual"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ChoosingFinding(Finding):
+    """What the study found in one model.
+
+    `able`: what it can do of the test passages. `question`: whether answers need their question. `passages`: how many of the
+    test half it was given, and of how many it answers both questions. The rest is empty for a model that does not do the task:
+    `k`, each method's own; `scores` by method; `curves` by kind of ablation; `literal` share of every head.
+    """
+
+    able: Ability
+    question: QuestionNeed | str
+    passages: dict[str, int]
+    k: dict[str, int] = field(default_factory=dict)
+    scores: dict[str, HeadScores] = field(default_factory=dict)
+    curves: dict[str, AblationCurve] = field(default_factory=dict)
+    literal: HeadScores | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What the model does, and what may therefore be said."""
+        passed = f"{self.passages['both right']} of {self.passages['all']} passages pass"
+        limit = "" if self.curves else " Nothing is said of its heads for this task."
+        return f"{self.model} {self.able}; {passed}.{limit}"
+
+    def notes(self) -> dict[str, Any]:
+        shape = next(iter(self.scores.values()), None)
+        return {
+            "ability": str(self.able),
+            "does": self.able.does,
+            "chance": self.able.chance,
+            "question": str(self.question),
+            "passages": self.passages,
+            "k": self.k,
+            "methods": list(self.scores),
+            "heads": None if shape is None else shape.values.numel(),
+        }
+
+
+MEASURED = ("choice", METRIC, "logprob")
+"""What is stored of every passage."""
+
+
+def ability_table(able: Ability) -> pd.DataFrame:
+    """A row per passage: trial, its groups, and what was measured under either question."""
+    rows: dict[str, Any] = {"trial": able.asked.trial_ids}
+    rows |= dict(zip(COLUMNS, able.asked.groups, strict=False))
+    for part in ("asked", "exchanged"):
+        metrics = getattr(able, part).metrics
+        rows |= {f"{name}_{part}": metrics[name].tolist() for name in MEASURED}
+    return pd.DataFrame(rows)
+
+
+def ability_of(table: pd.DataFrame, chance: float) -> Ability:
+    """The ability from its stored table."""
+    ids, nothing = tuple(table["trial"]), ("",) * len(table)
+    groups = groups_in(table, table["trial"], "trial")
+
+    def part(which: str, names: tuple[str, ...]) -> Evaluation:
+        metrics = {name: torch.tensor(table[f"{name}_{which}"].to_numpy(float)).float() for name in MEASURED}
+        return Evaluation(names, metrics, nothing, nothing, groups)
+
+    return Ability(part("asked", ids), part("exchanged", tuple(f"{id}-exchanged" for id in ids)), chance)
+
+
+def by_kind(curves: Mapping[str, AblationCurve], metric: str, lead: str) -> pd.DataFrame:
+    """`areas` under every kind of ablation, one after the other."""
+    parts = [areas(curve, metric, lead=lead).assign(kind=kind) for kind, curve in curves.items() if kind != EVERYWHERE]
+    return pd.concat(parts, ignore_index=True)
+
+
+def looked_at(found: ChoosingFinding) -> pd.DataFrame:
+    """A row per head that was exchanged alone: what that takes of the choice, its rank by every method, and its literal share."""
+    curve = found.curves[COUNTERFACTUAL]
+    places = {name: {str(head): at + 1 for at, head in enumerate(one.ranking())} for name, one in found.scores.items()}
+    rows = []
+    for condition in curve.conditions():
+        if condition.set != "given":
+            continue
+        cost = curve.difference(Condition.none(), condition, METRIC)
+        name = curve.difference(Condition.none(), condition, "logprob")
+        row = {"head": condition.method, "cost": cost.value, "low": cost.low, "high": cost.high, "answer": name.value}
+        row |= {"literal": float("nan") if found.literal is None else found.literal[condition.method]}
+        rows.append(row | {f"rank by {method}": at[condition.method] for method, at in places.items()})
+    return pd.DataFrame(rows).sort_values("cost", ascending=False, ignore_index=True)
+
+
+def by_meaning(heads: pd.DataFrame) -> int:
+    """How many of these heads carry the choice alone without copying: interval above 0, and a literal share below a half."""
+    return int(((heads["low"] > 0) & (heads["literal"] < 0.5)).sum())
+
 
 Claim = Mapping[str, Any]
 
