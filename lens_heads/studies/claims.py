@@ -1,19 +1,22 @@
 """A paper's claims, each with a verdict from the interval measured here.
 
 Every study keeps its claims, with the published numbers, estimands and thresholds, in `claims.json`, which is written before a
-run and printed with it; its `claims.py` holds the rules.
+run and printed with it; its `claims.py` holds the rules. Texts are filled with a claim's own fields and the words of a preset.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD
-from lens_heads.stats import Interval
+import pandas as pd
+
+from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict
+from lens_heads.stats import Interval, n_to_tell
 from lens_heads.studies.presets import beside
+
+Claim = Mapping[str, Any]
 
 
 def published(module: str) -> dict[str, Any]:
@@ -21,40 +24,57 @@ def published(module: str) -> dict[str, Any]:
     return beside(module, "claims.json")
 
 
-@dataclass(frozen=True)
-class Found:
-    """What was measured for a claim: a number with its 95 % interval or p-value, a short text, and the verdict."""
+def registered(module: str, claims: Iterable[Claim], words: Mapping[str, Any]) -> pd.DataFrame:
+    """The claims before anything runs: one row each, with id, claim, estimand, metric, threshold, k, n and what holds.
 
-    value: float
-    low: float
-    high: float
-    text: str
-    verdict: str
-    p: float = math.nan
+    What a claim does not say itself, it shares with all of the file; where the file has several by name, the claim names one.
+    """
+    whole = published(module)
 
-    @classmethod
-    def nothing(cls, why: str) -> Found:
-        """Nothing was measured."""
-        return cls(math.nan, math.nan, math.nan, why, UNTOLD)
+    def said(claim: Claim, name: str) -> str:
+        shared = whole.get(name)
+        text = shared[claim[name]] if isinstance(shared, Mapping) else claim.get(name, shared)
+        return text.format(**{**claim, **words})
 
-    @classmethod
-    def by(cls, decides: Interval[float], text: str, verdict: str, p: float = math.nan) -> Found:
-        """What an interval decides."""
-        return cls(decides.value, decides.low, decides.high, text, verdict, p)
-
-    def row(self, claim: Mapping[str, Any], **names: Any) -> dict[str, Any]:
-        """The claim as a row of a table; `names` fill the placeholders in its texts."""
-        texts = {"claim": claim["claim"].format(**names), "paper": claim["paper"], "found": self.text}
-        numbers = {"value": self.value, "low": self.low, "high": self.high, "p": self.p}
-        verdict = {"verdict": self.verdict, "holds_if": claim["holds"].format(**names)}
-        return {"id": claim["id"], **texts, **numbers, **verdict}
+    rows = [
+        {"id": claim["id"], "claim": said(claim, "claim"), "estimand": said(claim, "estimand")}
+        | {"metric": said(claim, "metric"), "threshold": claim["threshold"]}
+        | {"k": said(claim, "k"), "n": said(claim, "n"), "holds_if": said(claim, "holds")}
+        for claim in claims
+    ]
+    return pd.DataFrame(rows)
 
 
-def above(low: float, high: float, at: float, possible: bool = True) -> str:
-    """Is the number above a threshold? The whole interval decides; unless `possible`, the claim cannot hold."""
-    return HOLDS if low > at and possible else DOES_NOT if high < at else UNTOLD
+def row(
+    claim: Claim, found: Verdict, by: Interval[float] | None = None, p: float | None = None, **words: Any
+) -> dict[str, Any]:
+    """A claim and its verdict as a row of a table. `by`: the interval that decided, unless it is that of the cost."""
+    texts = {name: claim[name].format(**{**claim, **words}) for name in ("claim", "holds")}
+    value, low, high = by or found.cost
+    numbers = {"value": value, "low": low, "high": high, "p": found.p if p is None else p}
+    about = {"id": claim["id"], "claim": texts["claim"], "paper": claim["paper"], "found": found.because}
+    return {**about, **numbers, "verdict": found.word, "holds_if": texts["holds"]}
 
 
-def at_most(low: float, high: float, at: float, possible: bool = True) -> str:
-    """Is the number no larger than a threshold? As in `above`."""
-    return HOLDS if high <= at and possible else DOES_NOT if low > at else UNTOLD
+def shares(found: Verdict) -> dict[str, float]:
+    """The share that is lost, as columns of a table."""
+    return dict(zip(("share", "share_low", "share_high"), found.share, strict=True))
+
+
+def nothing(why: str) -> Verdict:
+    """Nothing was measured."""
+    return Verdict("", UNTOLD, why)
+
+
+def told(found: Verdict, at: float, possible: bool = True, most: bool = False) -> Verdict:
+    """Is the number above a threshold, or with `most` no larger? Its whole interval decides; else how many trials would have.
+
+    Unless it is `possible`, the claim cannot hold.
+    """
+    value, low, high = found.cost
+    holds, fails = (high <= at, low > at) if most else (low > at, high < at)
+    word = HOLDS if holds and possible else DOES_NOT if fails else UNTOLD
+    open_ended = word == UNTOLD and found.trials and low <= at <= high
+    return replace(
+        found, word=word, would_tell=n_to_tell(value, found.cost.half_width, found.trials, at) if open_ended else None
+    )

@@ -1,7 +1,8 @@
 """The page of a study: its texts and the order of its parts are `page.json` beside it, filled with what was found.
 
 A section names its tables and figures; those that a finding does not have are left out, and with `needs` or `lacks` the whole
-section. Words in braces are filled as by `str.format`.
+section. Words in braces are filled as by `str.format`. A table shows the rows `where` a condition holds, as `DataFrame.query`
+takes it, and the `columns` listed, or all but those `without`.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ def _section(one: Mapping[str, Any], shown: Shown) -> report.Section | None:
         for each in found if isinstance(found, list | tuple) else [found]:
             more = {name: of[name] for name in ("digits", "formats") if name in of}
             if isinstance(each, pd.DataFrame):
+                each = each.query(_filled(of["where"], shown)) if "where" in of else each
+                if "where" in of and each.empty:
+                    continue
+                each = each[of["columns"]] if "columns" in of else each.drop(columns=of.get("without", []))
                 each = table(each, _filled(of.get("caption", ""), shown), *of.get("intervals", ()), **more)
             tables.append(each)
     return report.Section(

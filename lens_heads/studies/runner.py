@@ -34,7 +34,10 @@ from lens_heads.runs.store import RunFolder, running_command, versions
 from lens_heads.runs.tables import write_table
 from lens_heads.runs.typed import LISTED, Default
 from lens_heads.sanity.models import random_initialised
+from lens_heads.studies import pages
+from lens_heads.studies.claims import Claim, published, registered
 from lens_heads.studies.finding import Finding, plain
+from lens_heads.studies.pages import Shown
 from lens_heads.studies.seen import Seen, keep, sections
 from lens_heads.trials.trial import AnyTrial, Trial
 
@@ -106,9 +109,17 @@ class Study(ABC, Generic[Plan, AnyFinding]):
     def check(self, model: Model) -> None:
         """Refuse a model that the study cannot run on, before its folder is created."""
 
-    @abstractmethod
+    def claims(self) -> Sequence[Claim]:
+        """The claims that this plan can judge."""
+        return published(type(self).__module__)["claims"]
+
+    def words(self) -> dict[str, Any]:
+        """What fills the texts of the claims, and of the page."""
+        return {"plan": self.plan, **vars(self.plan)}
+
     def registered(self) -> pd.DataFrame:
         """The claims before anything runs: id, claim, estimand, metric, threshold, k, n, holds_if."""
+        return registered(type(self).__module__, self.claims(), self.words())
 
     @abstractmethod
     def costs(self, model: Model) -> dict[str, int]:
@@ -134,13 +145,64 @@ class Study(ABC, Generic[Plan, AnyFinding]):
         """Run the part on two models."""
         raise NotImplementedError
 
-    @abstractmethod
     def page(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> report.Page:
-        """The page for everything found so far."""
+        """The page for everything found so far: that of `page.json`, with the words and tables that all studies have."""
+        whole = self.shown(findings, pairs)
+        words = {
+            "models": ", ".join(each.model for each in findings),
+            "control": getattr(self.plan, "control", "") or "",
+        }
+        words["claims"] = "; ".join(f"{each.model}: {pages.counted(each.claims)}" for each in findings)
+        tables = {"registered": self.registered(), **whole.tables}
+        parts = [("pairs", each, self.shown_pair(each)) for each in pairs]
+        parts += [("models", each, self.shown_model(each)) for each in findings]
+        return pages.page(
+            type(self).__module__,
+            replace(whole, words={**self.words(), **words, **whole.words}, tables=tables),
+            [
+                (
+                    name,
+                    replace(one, words={**self.words(), "each": each, **one.words}, tables=_stored(each) | one.tables),
+                )
+                for name, each, one in parts
+            ],
+            heads=[head for each in findings for head in self.top(each)],
+            verdict=self.verdict(findings, pairs),
+            figures=self.figures(findings, pairs),
+        )
+
+    def shown(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> Shown:
+        """What the page shows of all models together: the table of claims, and words, tables and figures of its own."""
+        raise NotImplementedError
+
+    def shown_model(self, each: AnyFinding) -> Shown:
+        """What the page shows of a model besides its tables."""
+        raise NotImplementedError
+
+    def shown_pair(self, each: Any) -> Shown:
+        """What the page shows of two models besides their tables."""
+        raise NotImplementedError
+
+    def top(self, each: AnyFinding) -> list[str]:
+        """A model's heads in the summary."""
+        raise NotImplementedError
+
+    def verdict(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> str:
+        """The answer in the summary."""
+        raise NotImplementedError
+
+    def figures(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> list[Any]:
+        """The figures of the summary."""
+        raise NotImplementedError
 
     def beside(self, findings: Sequence[AnyFinding]) -> dict[str, Any]:
         """What the JSON holds about all models together."""
         return {}
+
+
+def _stored(each: Finding) -> dict[str, Any]:
+    """The tables of a finding that have rows."""
+    return {name: frame for name, frame in each.frames.items() if not frame.empty}
 
 
 def conduct(

@@ -17,7 +17,7 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD
 from lens_heads.heads.head import Head
 from lens_heads.studies.capability_paper import damage, study
-from lens_heads.studies.capability_paper.claims import CapabilityFinding, claims, registered
+from lens_heads.studies.capability_paper.claims import CapabilityFinding, claims
 from lens_heads.studies.capability_paper.damage import BEFORE, rank
 from lens_heads.studies.capability_paper.presets import PRESETS, Capability, Preset, kin_of
 from lens_heads.studies.claims import published
@@ -199,14 +199,17 @@ def test_compressed_sensing_has_to_be_cheaper_and_greedy_to_be_run() -> None:
 @pytest.mark.parametrize("name", [*PRESETS])
 def test_every_claim_is_registered_before_a_run(name: str) -> None:
     plan = PRESETS[name]
-    table = registered(plan).set_index("id")
+    table = study.CapabilityStudy(plan, "own").registered().set_index("id")
     assert list(table.index) == [claim["id"] for claim in published(study.__name__)["claims"]]
     assert not table.isna().any(axis=None)
     assert not table.map(str).apply(lambda column: column.str.contains("[{}]")).any(axis=None)
     assert f"top {plan.k}, fixed beforehand, by each of {plan.mask_draws} draws" in table.loc["carries", "k"]
     assert f"{plan.random_draws} + {plan.random_draws} random sets" in table.loc["carries", "n"]
     assert table.loc["spared", "threshold"] == (0.1 if name == "paper" else 0.25)  # Right answers, or nats.
-    assert registered(replace(plan, n_test=77)).set_index("id").loc["general", "n"] == "up to 77 trials of other data"
+    assert (
+        study.CapabilityStudy(replace(plan, n_test=77), "own").registered().set_index("id").loc["general", "n"]
+        == "up to 77 trials of other data"
+    )
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.5, 1.0])

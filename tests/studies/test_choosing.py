@@ -27,7 +27,6 @@ from lens_heads.studies.two_needles.claims import (
     by_meaning,
     claims,
     looked_at,
-    registered,
     rejudged,
 )
 from lens_heads.studies.two_needles.study import ChoosingStudy, measured
@@ -96,7 +95,7 @@ def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, Choos
     assert table.loc["ability", "verdict"] == HOLDS
     assert table.loc["patching", "verdict"] == HOLDS
     assert table.loc["turns", "verdict"] == HOLDS
-    assert set(registered(PLAN)["id"]) == set(table.index)
+    assert set(ChoosingStudy(PLAN, "own").registered()["id"]) == set(table.index)
     tables = {"judged_trials": found.trials["judged_trials"], "ability_trials": ability_table(found.able)}
     again = rejudged(tables, json.loads(json.dumps(found.notes())))
     pd.testing.assert_frame_equal(again["claims"].set_index("id"), table)

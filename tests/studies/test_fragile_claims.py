@@ -26,13 +26,12 @@ from lens_heads.studies.fragile_paper.claims import (
     claims_of_model,
     claims_of_pair,
     over_orders,
-    registered,
     related_gap,
     relation,
     sources,
     weights,
 )
-from lens_heads.studies.fragile_paper.study import JUDGED, _disruptivity_beyond_random
+from lens_heads.studies.fragile_paper.study import JUDGED, FragileStudy, _disruptivity_beyond_random
 
 PLAN = PRESETS["packaged"]
 
@@ -261,13 +260,16 @@ def test_disruptivity_beyond_random_is_less_by_what_random_heads_cost_the_other_
 
 
 def test_claims_are_registered_with_the_numbers_of_the_preset() -> None:
-    table = registered(PLAN).set_index("id")
+    table = FragileStudy(PLAN, "own").registered().set_index("id")
     assert list(table.index) == ["transfer", "interchangeable", "related", "recovery", "fragility", "disruptivity"]
     assert not table.map(lambda value: isinstance(value, str) and ("{" in value or "}" in value)).any(axis=None)
     assert table.loc["transfer", "n"] == "20 trials of all tasks, 40 random sets"
     assert table.loc["transfer", "k"] == "headline_k: 64 of 1,024 heads"
     assert table.loc["fragility", "k"] == "ks: 32, 64 of 1,024 heads"
-    assert registered(replace(PLAN, relative_k=False)).set_index("id").loc["fragility", "k"] == "ks: 32, 64 heads"
+    assert (
+        FragileStudy(replace(PLAN, relative_k=False), "own").registered().set_index("id").loc["fragility", "k"]
+        == "ks: 32, 64 heads"
+    )
     judged = claims_of_model("tiny", PLAN, frames(1, 0, 1), Gap(Interval(0, -1, 1), 0.5, 40), 64).set_index("id")
     assert (judged["holds_if"] == table["holds_if"].iloc[:4]).all()
     assert (judged["k"] == table["k"].iloc[:4]).all()

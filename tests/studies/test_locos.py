@@ -35,10 +35,9 @@ from lens_heads.studies.locos_paper.claims import (
     RIVALS,
     LocosFinding,
     Preset,
-    registered,
     rejudged,
 )
-from lens_heads.studies.locos_paper.study import costs
+from lens_heads.studies.locos_paper.study import LocosStudy, costs
 from tests import zoo
 
 pytestmark = pytest.mark.slow
@@ -155,7 +154,7 @@ def test_claims_about_tasks_that_were_not_run_are_left_out(done: tuple[LocosFind
     found, _ = done
     rivals, first = ["one_shot", "one_shot_exact", "patching"], ["retrieval", "retrieval_exact", "exact", "baseline"]
     assert found.claims["id"].to_list() == [*first, *rivals, "factorial", "random", "babilong", "arithmetic"]
-    assert not set(rivals) & set(registered(replace(TINY, rivals=0))["id"])
+    assert not set(rivals) & set(LocosStudy(replace(TINY, rivals=0), "own").registered()["id"])
 
 
 def test_a_head_ablated_alone_costs_what_the_score_says(done: tuple[LocosFinding, Path], qwen: Any) -> None:
@@ -190,7 +189,7 @@ def test_random_heads_meet_enough_groups_of_trials_for_an_interval(name: str) ->
 
 
 def test_the_claims_are_registered_before_the_run(done: tuple[LocosFinding, Path]) -> None:
-    before, after = registered(TINY), done[0].claims
+    before, after = LocosStudy(TINY, "own").registered(), done[0].claims
     assert before["id"].to_list() == after["id"].to_list()
     assert before["holds_if"].to_list() == after["holds_if"].to_list()
     assert before["threshold"].notna().all()

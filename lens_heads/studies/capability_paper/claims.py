@@ -22,7 +22,7 @@ from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, bound
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.stats import Interval, difference, n_to_tell
+from lens_heads.stats import Interval, difference
 from lens_heads.studies.capability_paper import damage
 from lens_heads.studies.capability_paper.damage import (
     BEFORE,
@@ -35,7 +35,7 @@ from lens_heads.studies.capability_paper.damage import (
     rank,
 )
 from lens_heads.studies.capability_paper.presets import LEAD, Preset, Repeated, kin_of, owner
-from lens_heads.studies.claims import Found, published
+from lens_heads.studies.claims import Claim, nothing, published, row, shares, told
 from lens_heads.studies.finding import Finding
 
 
@@ -140,22 +140,19 @@ Judged = Iterator[tuple[str, Verdict]]
 """Capabilities (or "", for a claim about all of them), and what was found."""
 
 
-def registered(plan: Preset) -> pd.DataFrame:
-    """The claims of a preset before anything runs: one row each, with estimand, metric, threshold, k, n and what holds."""
-    whole, nats = published(__name__), _in_nats(plan)
-    given = {**vars(plan), "tests": plan.most_trials, "selects": plan.n_select, "few": plan.random_trials}
-    given["capability"] = "a capability"
-    unit = "each task's metric: " + ("nats" if nats else "right answers") + ", and right answers"
-    rows = [
-        {"id": claim["id"], "claim": claim["claim"].format(**given), "estimand": claim["estimand"].format(**given)}
-        | {"metric": unit, "threshold": threshold(claim, plan), "k": whole["k"].format(**given)}
-        | {"n": whole["n"][claim["n"]].format(**given), "holds_if": claim["holds"].format(**given)}
-        for claim in whole["claims"]
-    ]
-    return pd.DataFrame(rows)
+def asked_claims(plan: Preset) -> list[Claim]:
+    """The claims, with their thresholds in the unit of a preset's metrics: nats, or right answers."""
+    return [{**claim, "threshold": threshold(claim, plan)} for claim in published(__name__)["claims"]]
 
 
-def threshold(claim: Mapping[str, Any], plan: Preset) -> float:
+def claim_words(plan: Preset) -> dict[str, Any]:
+    """What fills the texts of the claims."""
+    counts = {"tests": plan.most_trials, "selects": plan.n_select, "few": plan.random_trials}
+    unit = "nats" if _in_nats(plan) else "right answers"
+    return {**vars(plan), **counts, "capability": "a capability", "unit": unit}
+
+
+def threshold(claim: Claim, plan: Preset) -> float:
     """A claim's threshold in the unit of the preset's metrics: nats, or right answers."""
     return claim["threshold"] if _in_nats(plan) else claim.get("threshold_answers", claim["threshold"])
 
@@ -167,23 +164,16 @@ def _in_nats(plan: Preset) -> bool:
 def claims(finding: CapabilityFinding) -> pd.DataFrame:
     """One row per claim, and per capability if the claim is about the heads of one."""
     plan, rows = finding.plan, []
-    for claim in published(__name__)["claims"]:
-        for name, verdict in RULES[claim["rule"]](finding, threshold(claim, plan)):
-            value = verdict.cost if claim["rule"] != "carries" else verdict.share
-            text = verdict.because
-            if verdict.would_tell:  # Trials and draws of masks narrow an interval only together.
-                draws = math.ceil(plan.mask_draws * verdict.would_tell / verdict.trials)
-                text += f"; about {verdict.would_tell} trials and {draws} draws of masks would tell"
-            found = Found(value.value, value.low, value.high, text=text, verdict=verdict.word, p=verdict.p)
-            share = dict(zip(("share", "share_low", "share_high"), verdict.share, strict=True))
-            names = {"capability": name, "at_least": plan.at_least}
-            about = {"capability": name, "trials": verdict.trials, "would_tell": verdict.would_tell}
-            rows.append({**found.row(claim, **names), **share, **about})
+    for claim in asked_claims(plan):
+        for name, found in RULES[claim["rule"]](finding, claim["threshold"]):
+            if found.would_tell:  # Trials and draws of masks narrow an interval only together.
+                draws = math.ceil(plan.mask_draws * found.would_tell / found.trials)
+                text = f"{found.because}; about {found.would_tell} trials and {draws} draws of masks would tell"
+                found = replace(found, because=text)
+            by = found.share if claim["rule"] == "carries" else None
+            about = {"capability": name, "trials": found.trials, "would_tell": found.would_tell}
+            rows.append({**row(claim, found, by, capability=name, at_least=plan.at_least), **shares(found), **about})
     return pd.DataFrame(rows).astype({"would_tell": float})
-
-
-def _nothing(why: str) -> Verdict:
-    return Verdict("", UNTOLD, why)
 
 
 def _carries(finding: CapabilityFinding, at: float) -> Judged:
@@ -194,7 +184,7 @@ def _carries(finding: CapabilityFinding, at: float) -> Judged:
         before, after = (curve.values(one, right, name) for one in (BEFORE, here))
         text = f"{before.mean():.3f} → {after.mean():.3f}"
         if not finding.able(name):
-            yield name, _nothing(f"{text}: {UNABLE} ({finding.chances[name]:.2f})")
+            yield name, nothing(f"{text}: {UNABLE} ({finding.chances[name]:.2f})")
             continue
         cost = mean_cost(curve, {name: [here]}, finding.metrics)
         controls = [Condition.random(k), Condition.random_like(name, k)]
@@ -206,7 +196,7 @@ def _carries(finding: CapabilityFinding, at: float) -> Judged:
         yield name, judged_break(Verdict("", UNTOLD, text, hardest, share, ranks, len(before)), at)
     for name, reason in finding.reasons.items():
         if name == owner(name):
-            yield name, _nothing(reason)
+            yield name, nothing(reason)
 
 
 def _others(finding: CapabilityFinding, task: str) -> list[Condition]:
@@ -218,11 +208,11 @@ def _spared(finding: CapabilityFinding, at: float) -> Judged:
     """What other capabilities' heads cost beyond random heads, over the tasks that the model does better than chance."""
     curve, plan = finding.curve, finding.plan
     if len(finding.own) < 2:
-        yield "", _nothing("there is only one capability")
+        yield "", nothing("there is only one capability")
         return
     tasks = [task for task in plan.capabilities if finding.able(task)]
     if not tasks:
-        yield "", _nothing(f"{UNABLE} on any task")
+        yield "", nothing(f"{UNABLE} on any task")
         return
     theirs, random = (
         {task: _others(finding, task) for task in tasks},
@@ -248,13 +238,9 @@ def _spared(finding: CapabilityFinding, at: float) -> Judged:
 
 def _told(found: Interval[float], text: str, trials: int, at: float = 0.0) -> Verdict:
     """Whether a number is above a threshold: its whole interval decides."""
-    told = HOLDS if found.low > at else DOES_NOT if found.high < at else UNTOLD
-    more = None
-    if told == UNTOLD and not math.isnan(found.half_width):
-        more = n_to_tell(found.value, found.half_width, trials, at)
     if math.isnan(found.half_width):
         text += " (no interval below five trials, groups of trials or draws of masks)"
-    return Verdict("", told, text, found, trials=trials, would_tell=more)
+    return told(Verdict("", UNTOLD, text, found, trials=trials), at)
 
 
 def _beyond_others(finding: CapabilityFinding, at: float, which: str) -> Judged:
@@ -266,12 +252,12 @@ def _beyond_others(finding: CapabilityFinding, at: float, which: str) -> Judged:
         "returns": {name: kin_of(name) for name in own if kin_of(name) in finding.scores},
     }[which]
     if len(finding.own) < 2 or not pairs:
-        yield "a capability", _nothing("there is only one capability" if pairs else "there is no other data")
+        yield "a capability", nothing("there is only one capability" if pairs else "there is no other data")
         return
     for task, source in pairs.items():
         metric, here = finding.metrics[task], Condition.top(source, k)
         if not finding.able(task):
-            yield owner(task), _nothing(f"{UNABLE} ({finding.chances[task]:.2f})")
+            yield owner(task), nothing(f"{UNABLE} ({finding.chances[task]:.2f})")
             continue
         mine = mean_cost(curve, {task: [here]}, finding.metrics)
         theirs = mean_cost(curve, {task: _others(finding, task)}, finding.metrics)
@@ -284,7 +270,7 @@ def _universal(finding: CapabilityFinding, at: float) -> Judged:
     """By the mean over draws of masks: in a single draw, few heads are in the right place."""
     if finding.universal is None:
         able = sum(finding.able(name) for name in finding.own)
-        yield "", _nothing(f"too few capabilities that the model has: {able}")
+        yield "", nothing(f"too few capabilities that the model has: {able}")
         return
     found, p = finding.universal, finding.luck
     listed = ", ".join(map(str, found.heads)) or "none"
@@ -297,7 +283,7 @@ def _alone(finding: CapabilityFinding, at: float) -> Judged:
     table, least = finding.frames["alone"], finding.plan.at_least
     table = table[table["own"] & table["task"].map({task: finding.able(task) for task in finding.plan.capabilities})]
     if table["task"].nunique() < least:
-        yield "", _nothing(f"too few capabilities that the model has: {table['task'].nunique()}")
+        yield "", nothing(f"too few capabilities that the model has: {table['task'].nunique()}")
         return
     told = table.assign(costly=table["low"] > at, may=~(table["high"] < at)).groupby("head")[["costly", "may"]].sum()
     best = told["costly"].idxmax()
@@ -316,7 +302,7 @@ def _cheaper(finding: CapabilityFinding, at: float) -> Judged:
     )
     if "greedy" not in used or not finding.able(task):
         why = f"{UNABLE} on {task}" if "greedy" in used else "greedy search was not run because it needs too many here"
-        yield "", _nothing(f"{used[LEAD]} evaluations; {why}")
+        yield "", nothing(f"{used[LEAD]} evaluations; {why}")
         return
     ours, theirs = (
         drops(curve, [Condition.top(one, finding.plan.k)], finding.metrics[task], task) for one in (LEAD, "greedy")

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 
 import pandas as pd
 
-from lens_heads import plots, report
+from lens_heads import plots
 from lens_heads.answering.choices import CHOICE_METRICS, without_choices
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.grid import Grid
@@ -37,9 +37,16 @@ from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.sanity.answers import permuted_answers
 from lens_heads.stats import Precision
-from lens_heads.studies import pages
 from lens_heads.studies.capability_paper import damage
-from lens_heads.studies.capability_paper.claims import CapabilityFinding, TaskMap, beside, depths, judged, registered
+from lens_heads.studies.capability_paper.claims import (
+    CapabilityFinding,
+    TaskMap,
+    asked_claims,
+    beside,
+    claim_words,
+    depths,
+    judged,
+)
 from lens_heads.studies.capability_paper.damage import within_heads
 from lens_heads.studies.capability_paper.presets import (
     LEAD,
@@ -54,9 +61,9 @@ from lens_heads.studies.capability_paper.presets import (
     owner,
     with_choices,
 )
-from lens_heads.studies.claims import HOLDS, published
+from lens_heads.studies.claims import HOLDS, Claim, published
 from lens_heads.studies.finding import records
-from lens_heads.studies.pages import Shown, bars, claims_table, counted
+from lens_heads.studies.pages import Shown, bars, claims_table
 from lens_heads.studies.presets import described, named_preset, resized
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct
 from lens_heads.studies.seen import Seen
@@ -295,62 +302,6 @@ def methods(setup: CapabilitySetup, found: Repeated) -> AblationCurve:
     return ablated(setup, {**tasks, plan.compared: [*sets, *uniform(setup, plan.k, plan.random_draws)]})
 
 
-def page(findings: Sequence[CapabilityFinding]) -> report.Page:
-    """The page for everything found so far."""
-    plan, listed, asked = findings[0].plan, findings[0].plan.capabilities, []
-    for name, one in listed.items():
-        kin = f", other data {described(one.kin)}" if one.kin else ""
-        asked.append(f"{name}: {described(one.test)}{kin}, {one.metric}")
-    shares = ", ".join(f"{name}: {one.share:g} times as many" for name, one in listed.items() if one.share != 1)
-    words = {
-        "plan": plan,
-        "models": ", ".join(each.model for each in findings),
-        "shares": f" ({shares})" if shares else "",
-        "claims": "; ".join(f"{each.model}: {counted(each.claims)}" for each in findings),
-        "asked": "; ".join(asked),
-        "control": plan.control or "",
-        "several": len(findings) + 1,
-    }
-    models = beside(findings)
-    measured = models[models["damage"].notna()]
-    tables = {
-        "claims": [claims_table(each.claims, f"{each.model}, k = {each.plan.k}", ("p", "trials")) for each in findings],
-        "registered": registered(plan),
-        "scale": models,
-        **({"depths": depths(findings, plan.k)} if len(findings) > 1 else {}),
-    }
-    figures = {
-        "maps": [
-            plots.head_map(each.scores[name][0], title=f"{each.name}: {name}") for each in findings for name in each.own
-        ],
-        "scale": plots.drop_bars(
-            bars(measured, measured["capability"], measured["model"], "damage"),
-            title=f"The cost of ablating each capability's top {plan.k} heads",
-            unit=_unit(one.metric for one in plan.localized.values()),
-            axis="damage",
-        ),
-    }
-    return pages.page(
-        __name__,
-        Shown(words, tables, figures),
-        [("models", _shown(each)) for each in findings],
-        heads=[
-            f"{each.name} {row['head']} ({name})"
-            for each in findings
-            for name, heads in each.frames["best_heads"].groupby("capability", sort=False)
-            for row in heads.head(1).to_dict("records")
-        ],
-        verdict=" ".join(map(_sentence, findings)),
-        figures=[
-            plots.generality_map(
-                TaskMap(each.frames["everywhere"], each.metrics),
-                title=f"{each.name}: the cost of ablating each capability's heads",
-            )
-            for each in findings
-        ],
-    )
-
-
 def _sentence(each: CapabilityFinding) -> str:
     """One model's answer: the capabilities that few heads carry, out of those asked."""
     carries = each.claims[each.claims["id"] == "carries"]
@@ -362,40 +313,6 @@ def _sentence(each: CapabilityFinding) -> str:
 def _unit(metrics: Iterable[str]) -> str:
     """The unit of damage: nats if all metrics are log-probabilities."""
     return "nats" if all(metric.endswith("logprob") for metric in metrics) else "of each task's metric"
-
-
-def _shown(each: CapabilityFinding) -> Shown:
-    frames, unit = each.frames, _unit(each.metrics.values())
-    words = {
-        "each": each,
-        "lost": " ".join(f"{name}: {reason}." for name, reason in each.reasons.items()),
-        "universal": each.universal or "Too few capabilities that the model has.",
-        "metric": each.metrics[each.plan.compared],
-    }
-    alone = frames["alone"]
-    wide = frames["right_answers"].pivot(index="capability", columns="k", values="value").loc[each.own]
-    wide.loc["the paper's GSM8K"] = pd.Series(published(__name__)["gsm8k"]).reindex(wide.columns)
-    wide = wide.rename(columns=lambda k: f"{k} heads").rename_axis("capability").reset_index()
-    own = alone[alone["own"]].pivot(index="head", columns="task", values="damage").reset_index()
-    spread, methods = frames["spread"], frames["methods"]
-    labels = [plots.method_style(method).label for method in each.methods]
-    parts = {"damage": "own capability", "others": "mean of the others"}
-    compared = pd.concat([bars(methods, labels, label, part) for part, label in parts.items()])
-    figures = {
-        "spread": plots.drop_bars(
-            bars(spread, spread["heads"], spread["on"], "damage"),
-            title="Damage by kind of task",
-            unit=unit,
-            axis="damage",
-        ),
-        "curves": plots.task_curves(
-            frames["curves"], title="Every capability's own curve", unit=_unit(each.metrics[name] for name in each.own)
-        ),
-        "methods": plots.drop_bars(
-            compared, title="The cost of ablating each method's heads", unit=unit, axis="damage"
-        ),
-    }
-    return Shown(words, {**frames, "one_by_one": own, "right_by_k": wide}, figures)
 
 
 def costs(plan: Preset, asked: Asked, shape: HeadGeometry) -> dict[str, int]:
@@ -493,8 +410,11 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         require_raw_weights(model)
         check_trials(CapabilitySetup(model, self.plan, self.asked, Path()))
 
-    def registered(self) -> pd.DataFrame:
-        return registered(self.plan)
+    def claims(self) -> list[Claim]:
+        return asked_claims(self.plan)
+
+    def words(self) -> dict[str, Any]:
+        return {"plan": self.plan, **claim_words(self.plan)}
 
     def costs(self, model: Model) -> dict[str, int]:
         return costs(self.plan, self.asked, head_geometry(model))
@@ -554,8 +474,85 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         trials = [self.asked.evaluation[name][0] for name in lead]
         return Seen(trials, {name: replace(found.scores[name][0], method=name) for name in lead})
 
-    def page(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> report.Page:
-        return page(findings)
+    def shown(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> Shown:
+        plan, listed, asked = self.plan, self.plan.capabilities, []
+        for name, one in listed.items():
+            kin = f", other data {described(one.kin)}" if one.kin else ""
+            asked.append(f"{name}: {described(one.test)}{kin}, {one.metric}")
+        shares = ", ".join(f"{name}: {one.share:g} times as many" for name, one in listed.items() if one.share != 1)
+        words = {
+            "shares": f" ({shares})" if shares else "",
+            "asked": "; ".join(asked),
+            "several": len(findings) + 1,
+        }
+        models = beside(findings)
+        measured = models[models["damage"].notna()]
+        claims = [claims_table(each.claims, f"{each.model}, k = {each.plan.k}", ("p", "trials")) for each in findings]
+        tables = {"claims": claims, "scale": models}
+        if len(findings) > 1:
+            tables["depths"] = depths(findings, plan.k)
+        figures = {
+            "maps": [
+                plots.head_map(each.scores[name][0], title=f"{each.name}: {name}")
+                for each in findings
+                for name in each.own
+            ],
+            "scale": plots.drop_bars(
+                bars(measured, measured["capability"], measured["model"], "damage"),
+                title=f"The cost of ablating each capability's top {plan.k} heads",
+                unit=_unit(one.metric for one in plan.localized.values()),
+                axis="damage",
+            ),
+        }
+        return Shown(words, tables, figures)
+
+    def shown_model(self, each: CapabilityFinding) -> Shown:
+        frames, unit = each.frames, _unit(each.metrics.values())
+        words = {
+            "lost": " ".join(f"{name}: {reason}." for name, reason in each.reasons.items()),
+            "universal": each.universal or "Too few capabilities that the model has.",
+            "metric": each.metrics[each.plan.compared],
+        }
+        alone = frames["alone"]
+        wide = frames["right_answers"].pivot(index="capability", columns="k", values="value").loc[each.own]
+        wide.loc["the paper's GSM8K"] = pd.Series(published(__name__)["gsm8k"]).reindex(wide.columns)
+        wide = wide.rename(columns=lambda k: f"{k} heads").rename_axis("capability").reset_index()
+        own = alone[alone["own"]].pivot(index="head", columns="task", values="damage").reset_index()
+        spread, methods = frames["spread"], frames["methods"]
+        labels = [plots.method_style(method).label for method in each.methods]
+        parts = {"damage": "own capability", "others": "mean of the others"}
+        compared = pd.concat([bars(methods, labels, label, part) for part, label in parts.items()])
+        figures = {
+            "spread": plots.drop_bars(
+                bars(spread, spread["heads"], spread["on"], "damage"),
+                title="Damage by kind of task",
+                unit=unit,
+                axis="damage",
+            ),
+            "curves": plots.task_curves(
+                frames["curves"],
+                title="Every capability's own curve",
+                unit=_unit(each.metrics[name] for name in each.own),
+            ),
+            "methods": plots.drop_bars(
+                compared, title="The cost of ablating each method's heads", unit=unit, axis="damage"
+            ),
+        }
+        return Shown(words, {"one_by_one": own, "right_by_k": wide}, figures)
+
+    def top(self, each: CapabilityFinding) -> list[str]:
+        best = each.frames["best_heads"].groupby("capability", sort=False).head(1).to_dict("records")
+        return [f"{each.name} {row['head']} ({row['capability']})" for row in best]
+
+    def verdict(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> str:
+        return " ".join(map(_sentence, findings))
+
+    def figures(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> list[Any]:
+        title = "the cost of ablating each capability's heads"
+        return [
+            plots.generality_map(TaskMap(each.frames["everywhere"], each.metrics), title=f"{each.name}: {title}")
+            for each in findings
+        ]
 
     def beside(self, findings: Sequence[CapabilityFinding]) -> dict[str, Any]:
         return {"scale": records(beside(findings)), "depths": records(depths(findings, self.plan.k))}

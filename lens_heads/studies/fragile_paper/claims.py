@@ -25,6 +25,7 @@ from lens_heads.evidence.recovery_results import Recovery
 from lens_heads.evidence.transfer_cells import NONE, RANDOM
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.evidence.validation import MatchValidation
+from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.grouping import groups_in
 from lens_heads.heads.matching import HeadMatch
@@ -35,7 +36,6 @@ from lens_heads.stats import (
     Precision,
     crossed_interval,
     mean_interval,
-    n_to_tell,
     rank_p,
     share_interval,
     sum_interval,
@@ -44,7 +44,7 @@ from lens_heads.stats.correlation import ROUNDING
 from lens_heads.stats.intervals import NOTHING
 from lens_heads.stats.shares import are_shares
 from lens_heads.studies.asked import meaning
-from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD, Found, above, at_most, published
+from lens_heads.studies.claims import Claim, nothing, published, row, told
 from lens_heads.studies.finding import Finding
 from lens_heads.studies.pages import ends
 from lens_heads.studies.presets import read_presets
@@ -372,19 +372,6 @@ COLUMNS = ["id", "claim", "models", "metric", "k", "n", "paper", "found", "value
 COLUMNS += ["would_tell", "holds_if"]
 
 
-def registered(plan: Preset) -> pd.DataFrame:
-    """What is claimed and how it is judged, before anything runs.
-
-    One row per claim: id, claim, estimand, metric, threshold, k, n, holds_if, with the preset's numbers.
-    """
-    rows = []
-    for claim in [claim for part in ("model", "pair") for claim in published(__name__)[part]]:
-        texts = {name: claim[name].format(**_words(claim, plan)) for name in ("estimand", "k", "n")}
-        names = {name: claim[name] for name in ("id", "claim", "metric", "threshold")}
-        rows.append({**names, **texts, "holds_if": claim["holds"].format(**_words(claim, plan))})
-    return pd.DataFrame(rows)[["id", "claim", "estimand", "metric", "threshold", "k", "n", "holds_if"]]
-
-
 def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame], gap: Gap, k: int) -> pd.DataFrame:
     """Do heads transfer between tasks? One row per claim (`COLUMNS`); `frames` holds the model's tables, k names the headline.
 
@@ -406,15 +393,19 @@ def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame]
         "related": (gap.gap, gap.items, gap.p),
         "recovery": (recovered, n, math.nan),
     }
-    costly = f"own heads {own.value:.2f} [{own.low:.2f}, {own.high:.2f}] nats beyond random ones, p {own_p:.2g}"
+    costly = f"; own heads {own.value:.2f} [{own.low:.2f}, {own.high:.2f}] nats beyond random ones, p {own_p:.2g}"
+    idle = "" if answers(right) else f"; {model} {IDLE.format(right.value)}"
     rows = []
     for claim in published(__name__)["model"]:
-        found = measured[claim["id"]]
-        requires = "requires" in claim
-        possible = own.low > 0 and own_p <= claim["alpha"] if requires else found[-1] <= claim["alpha"]
-        row = _judged(claim, plan, found, possible and answers(right)) | {"models": model}
-        row["found"] += "" if answers(right) else f"; {model} {IDLE.format(right.value)}"
-        rows.append(row | {"found": f"{row['found']}; {costly}"} if requires else row)
+        (found, n, p), requires = measured[claim["id"]], "requires" in claim
+        possible = own.low > 0 and own_p <= claim["alpha"] if requires else p <= claim["alpha"]
+        text = "not measured, or nothing was lost" if math.isnan(found.value) else f"{found.value:.3g}"
+        # Trials and random sets narrow an interval only together: so many times the sets of a claim that has some.
+        sets = getattr(plan, claim["draws"]) if "draws" in claim else 0
+        one = Verdict("", UNTOLD, text, found, trials=n, sets=sets)
+        one = told(one, claim["threshold"], possible and answers(right), most=claim["rule"] == "at_most")
+        one = replace(one, because=f"{text}{one.more}{idle}{costly if requires else ''}")
+        rows.append(row(claim, one, p=p, **words(plan)) | _about(claim, plan, model, f"{n} trials", one.would_tell))
     return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
 
 
@@ -432,13 +423,23 @@ def claims_of_pair(
     rows = []
     for claim in published(__name__)["pair"]:
         one = found.get(f"{METRIC}: {claim['id']} beyond random")
-        judged = Found.nothing("not measured") if one is None else _correlation(one, claim)
+        tasks = 0 if one is None else one.points["task"].nunique()
+        verdict, p = (nothing("not measured"), math.nan) if one is None else _correlation(one, claim)
         if idle:
-            judged = replace(judged, verdict=UNTOLD, text="; ".join([judged.text, *idle]))
-        about = {"models": " and ".join(names), "metric": METRIC, "k": claim["k"].format(**plan.words())}
-        row = judged.row(claim, **_words(claim, plan)) | about
-        rows.append(row | {"n": f"{0 if one is None else one.points['task'].nunique()} tasks", "would_tell": None})
+            verdict = replace(verdict, word=UNTOLD, because="; ".join([verdict.because, *idle]))
+        about = _about(claim, plan, " and ".join(names), f"{tasks} tasks", None)
+        rows.append(row(claim, verdict, p=p, **words(plan)) | about)
     return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})
+
+
+def words(plan: Preset) -> dict[str, Any]:
+    """What fills the texts of the claims."""
+    return {**plan.words(), "answered": published(__name__)["answered"]}
+
+
+def _about(claim: Claim, plan: Preset, models: str, n: str, would_tell: int | None) -> dict[str, Any]:
+    k = claim["k"].format(**plan.words())
+    return {"models": models, "metric": claim["metric"], "k": k, "n": n, "would_tell": would_tell}
 
 
 def answers(right: Interval[float]) -> bool:
@@ -446,7 +447,7 @@ def answers(right: Interval[float]) -> bool:
     return right.low > published(__name__)["answered"]
 
 
-def _correlation(one: Correlation, claim: Mapping[str, Any]) -> Found:
+def _correlation(one: Correlation, claim: Claim) -> tuple[Verdict, float]:
     """The verdict is that of `evidence.correlate`, inside answer formats; what else could explain the number stands beside it."""
     inside, beside = one.within or one.plain, []
     for name, other in (("without log-probability and length", one.partial_all), ("of random heads alone", one.random)):
@@ -457,36 +458,7 @@ def _correlation(one: Correlation, claim: Mapping[str, Any]) -> Found:
     text = f"r {inside.r:+.2f}, R² {inside.r2:.2f}, p {inside.p:.2g}{few}; {'; '.join(beside)}".rstrip("; ")
     if_sure = HOLDS if claim["rule"] == "correlated" else DOES_NOT
     verdict = if_sure if one.verdict(alpha) == "correlated" else UNTOLD
-    return Found(inside.r, math.nan, math.nan, text, verdict, inside.p)
-
-
-def _judged(
-    claim: Mapping[str, Any], plan: Preset, measured: tuple[Interval[float], int, float], possible: bool
-) -> dict[str, Any]:
-    """A claim on one model, judged by its rule; where the interval cannot tell, the number of trials that would have told.
-
-    `measured`: the number, its trials and its p. A claim that is not `possible`, by p or by what it requires, cannot hold.
-    """
-    (found, n, p), at = measured, claim["threshold"]
-    verdict = (at_most if claim["rule"] == "at_most" else above)(found.low, found.high, at, possible)
-    told = verdict != UNTOLD or not found.low <= at <= found.high
-    text = "not measured, or nothing was lost" if math.isnan(found.value) else f"{found.value:.3g}"
-    more = None if told else n_to_tell(found.value, found.half_width, n, at)
-    if more:
-        # Trials and random sets narrow an interval only together: so many times the sets of a claim that has some.
-        times = math.ceil(more / n * getattr(plan, claim["draws"])) if "draws" in claim else 0
-        text += f"; about {more} trials{f' and {times} random sets' if times else ''} would tell"
-    return Found(found.value, found.low, found.high, text, verdict, p).row(claim, **_words(claim, plan)) | {
-        "metric": claim["metric"],
-        "k": claim["k"].format(**plan.words()),
-        "n": f"{n} trials",
-        "would_tell": more,
-    }
-
-
-def _words(claim: Mapping[str, Any], plan: Preset) -> dict[str, Any]:
-    numbers = {"threshold": claim["threshold"], "alpha": claim["alpha"]}
-    return {**plan.words(), **numbers, "answered": published(__name__)["answered"]}
+    return Verdict("", verdict, text, Interval(inside.r, math.nan, math.nan)), inside.p
 
 
 def _row(

@@ -36,8 +36,8 @@ from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
 from lens_heads.sanity.answers import permuted_answers
 from lens_heads.stats.intervals import NOTHING
-from lens_heads.studies import pages
 from lens_heads.studies.asked import ASKED, asked, meaning
+from lens_heads.studies.claims import Claim, published
 from lens_heads.studies.fragile_paper.claims import (
     ALL,
     FORMATS,
@@ -53,8 +53,8 @@ from lens_heads.studies.fragile_paper.claims import (
     claims_of_pair,
     judged,
     on_reports,
-    registered,
     split_by_task,
+    words,
 )
 from lens_heads.studies.pages import Shown, bars, claims_table, counted, table
 from lens_heads.studies.presets import described, named_preset, resized
@@ -325,33 +325,6 @@ def depth(a: FragileFinding, b: FragileFinding, plan: Preset) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def page(findings: Sequence[FragileFinding], found: Sequence[Pair], plan: Preset) -> report.Page:
-    """The page for everything found so far."""
-    claims = pd.concat([each.claims for each in [*findings, *found]], ignore_index=True)
-    words = {
-        "question": " ".join(f"{each.model}: {meaning(each.question)}" for each in findings),
-        **plan.words(),
-        "plan": plan,
-        "models": ", ".join(each.model for each in findings),
-        "documents": _call(plan.documents),
-        "trials": _call(plan.trials),
-        "claims": counted(claims),
-        "sizes": "; ".join(f"{each.model}: {', '.join(map(str, each.sizes))}" for each in findings),
-        "metric": plots.METRIC_LABELS[METRIC],
-        "right": plots.METRIC_LABELS[plan.right],
-    }
-    shown = [one for each in found for one in list(_judged(each).values())[:1]]
-    more = ("models", "metric", "k", "n", "p", "would_tell")
-    return pages.page(
-        __name__,
-        Shown(words, {"claims": claims_table(claims, more=more)}),
-        [*(("pairs", _of_pair(each)) for each in found), *(("models", _of_model(each, plan)) for each in findings)],
-        heads=[f"{each.model} {head}" for each in findings for head in each.scores[plan.lead][ALL].ranking()[:3]],
-        verdict=" ".join(map(_answer, found) if found else map(_harm, findings)),
-        figures=[*(one.plot() for one in shown), *(each.matrix.plot(title=each.model) for each in findings)],
-    )
-
-
 def _call(arguments: dict[str, Any]) -> str:
     """What a preset asks of the task, in short."""
     return described(("sec10k", {**({} if "path" in arguments else {"source": "packaged"}), **arguments}))
@@ -378,60 +351,6 @@ def _harm(each: FragileFinding) -> str:
     (row,) = found[(found["source"] == OTHERS) & (found["task"] == ALL)].to_dict("records")
     beyond = f"{row['beyond']:.2f} [{row['beyond_low']:.2f}, {row['beyond_high']:.2f}] beyond random heads"
     return f"{each.model}: heads of other tasks cost {row['drop']:.2f} nats per answer token, {beyond}."
-
-
-def _of_pair(each: Pair) -> Shown:
-    lost = " ".join(f"{label}: {reason}." for label, reason in each.reasons.items())
-    words = {"names": " and ".join(each.names), "lost": f"Not computed: {lost}" if lost else ""}
-    best = each.match.pairs.sort_values("distance").head(16)
-    quality = pd.DataFrame([{"match": name, **row} for name, row in each.notes()["match"].items()])
-    quality.columns = [
-        str(name).replace("chance", "to heads at the same depth").replace("mean_", "mean ") for name in quality
-    ]
-    return Shown(
-        words,
-        {**each.frames, "quality": quality, "closest": best},
-        {
-            "scatters": [report.Figure(one.plot(), name) for name, one in _judged(each).items()],
-            "match": each.match.plot(best["head_a"].tolist()),
-            "validation": each.validation.plot(),
-        },
-    )
-
-
-def _of_model(each: FragileFinding, plan: Preset) -> Shown:
-    frames, lead = each.frames, each.scores[plan.lead][ALL]
-    drops, found = frames["statistics"], frames["sources"]
-    of_tasks = drops["statistic"].isin(["fragility", "beyond_random"]) & (drops["task"] != ALL)
-    kept = [name for name in ("drop", "beyond", "beyond_layers") if found[name].notna().any()]
-    columns = ["source", *(f"{name}{end}" for name in kept for end in ("", "_low", "_high")), "p"]
-    best = frames["best_heads"].query("method == @plan.lead and task == @ALL").drop(columns=["method", "task"])
-    tables = {
-        **{name: frames[name] for name in ("shared_heads", "related", "tasks")},
-        "best": best,
-        "whole": table(
-            found[found["task"] == ALL][columns],
-            "What each source costs the trials of all tasks, nats per answer token",
-            *kept,
-        ),
-        "by_task": found[found["task"] != ALL].pivot(index="source", columns="task", values="drop").reset_index(),
-        "means": drops[drops["task"] == ALL].drop(columns="task"),
-        "fragile": drops[of_tasks & (drops["metric"] == METRIC)],
-    }
-    figures = {
-        "map": plots.head_map(lead, title=plan.lead),
-        "agreement": plots.method_agreement({method: by_task[ALL] for method, by_task in each.scores.items()}),
-        "matrices": [each.matrix.plot(k) for k in each.matrix.ks],
-    }
-    if not (recovery := frames["recovery"]).empty:
-        tables |= {name: frames[name] for name in ("recovery", "recovery_differences")}
-        whole = recovery[recovery["task"] == ALL]
-        names = whole["set"] + whole["fair"].map({True: ", ablated too", False: ""})
-        rows = bars(whole, "k = " + whole["k"].astype(str), names, "recovery").dropna(subset="value")
-        if not rows.empty:
-            title, axis = "Recovery by restoring heads", "recovery, share of the cost"
-            figures["recovered"] = plots.drop_bars(rows, title=title, unit="", axis=axis)
-    return Shown({"each": each, "plan": plan, "rule": lead.meta.get("rule", "none")}, tables, figures)
 
 
 @typed
@@ -501,8 +420,12 @@ class FragileStudy(Study[Preset, FragileFinding]):
         by_task = self.plan.by_task(sec10k, self.plan.trials, "select")
         return [trial for row in zip_longest(*by_task.values()) for trial in row if trial is not None][:ASKED]
 
-    def registered(self) -> pd.DataFrame:
-        return registered(self.plan)
+    def claims(self) -> list[Claim]:
+        whole = published(__name__)
+        return [*whole["model"], *whole["pair"]]
+
+    def words(self) -> dict[str, Any]:
+        return {"plan": self.plan, **words(self.plan)}
 
     def costs(self, model: Model) -> dict[str, int]:
         """As the runner asks; sets of heads that agree by chance run once. `validation` is of a pair's second model."""
@@ -603,5 +526,66 @@ class FragileStudy(Study[Preset, FragileFinding]):
             validation=validation,
         )
 
-    def page(self, findings: Sequence[FragileFinding], pairs: Sequence[Pair]) -> report.Page:
-        return page(findings, pairs, self.plan)
+    def shown(self, findings: Sequence[FragileFinding], pairs: Sequence[Pair]) -> Shown:
+        claims = pd.concat([each.claims for each in [*findings, *pairs]], ignore_index=True)
+        words = {
+            "question": " ".join(f"{each.model}: {meaning(each.question)}" for each in findings),
+            "documents": _call(self.plan.documents),
+            "trials": _call(self.plan.trials),
+            "claims": counted(claims),
+            "sizes": "; ".join(f"{each.model}: {', '.join(map(str, each.sizes))}" for each in findings),
+            "metric": plots.METRIC_LABELS[METRIC],
+            "right": plots.METRIC_LABELS[self.plan.right],
+        }
+        return Shown(words, {"claims": claims_table(claims, more=("models", "metric", "k", "n", "p", "would_tell"))})
+
+    def shown_pair(self, each: Pair) -> Shown:
+        lost = " ".join(f"{label}: {reason}." for label, reason in each.reasons.items())
+        words = {"names": " and ".join(each.names), "lost": f"Not computed: {lost}" if lost else ""}
+        best = each.match.pairs.sort_values("distance").head(16)
+        quality = pd.DataFrame([{"match": name, **row} for name, row in each.notes()["match"].items()])
+        quality.columns = [
+            str(name).replace("chance", "to heads at the same depth").replace("mean_", "mean ") for name in quality
+        ]
+        return Shown(
+            words,
+            {"quality": quality, "closest": best},
+            {
+                "scatters": [report.Figure(one.plot(), name) for name, one in _judged(each).items()],
+                "match": each.match.plot(best["head_a"].tolist()),
+                "validation": each.validation.plot(),
+            },
+        )
+
+    def shown_model(self, each: FragileFinding) -> Shown:
+        lead, found = each.scores[self.plan.lead][ALL], each.frames["sources"]
+        kept = [name for name in ("drop", "beyond", "beyond_layers") if found[name].notna().any()]
+        columns = ["source", *(f"{name}{end}" for name in kept for end in ("", "_low", "_high")), "p"]
+        caption = "What each source costs the trials of all tasks, nats per answer token"
+        tables = {
+            "whole": table(found[found["task"] == ALL][columns], caption, *kept),
+            "by_task": found[found["task"] != ALL].pivot(index="source", columns="task", values="drop").reset_index(),
+        }
+        figures = {
+            "map": plots.head_map(lead, title=self.plan.lead),
+            "agreement": plots.method_agreement({method: by_task[ALL] for method, by_task in each.scores.items()}),
+            "matrices": [each.matrix.plot(k) for k in each.matrix.ks],
+        }
+        if not (recovery := each.frames["recovery"]).empty:
+            whole = recovery[recovery["task"] == ALL]
+            names = whole["set"] + whole["fair"].map({True: ", ablated too", False: ""})
+            rows = bars(whole, "k = " + whole["k"].astype(str), names, "recovery").dropna(subset="value")
+            if not rows.empty:
+                title, axis = "Recovery by restoring heads", "recovery, share of the cost"
+                figures["recovered"] = plots.drop_bars(rows, title=title, unit="", axis=axis)
+        return Shown({"rule": lead.meta.get("rule", "none")}, tables, figures)
+
+    def top(self, each: FragileFinding) -> list[str]:
+        return [f"{each.model} {head}" for head in each.scores[self.plan.lead][ALL].ranking()[:3]]
+
+    def verdict(self, findings: Sequence[FragileFinding], pairs: Sequence[Pair]) -> str:
+        return " ".join(map(_answer, pairs) if pairs else map(_harm, findings))
+
+    def figures(self, findings: Sequence[FragileFinding], pairs: Sequence[Pair]) -> list[Any]:
+        shown = [one for each in pairs for one in list(_judged(each).values())[:1]]
+        return [*(one.plot() for one in shown), *(each.matrix.plot(title=each.model) for each in findings)]

@@ -33,7 +33,7 @@ from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.runs import checks
 from lens_heads.stats import Precision
 from lens_heads.studies.asked import meaning
-from lens_heads.studies.claims import Found, published
+from lens_heads.studies.claims import Claim, published, row, shares
 from lens_heads.studies.finding import Finding, records
 from lens_heads.studies.presets import TaskCall, described, read_presets, trials_of
 from lens_heads.trials.trial import Trial
@@ -232,17 +232,14 @@ def ranked(name: str, found: HeadScores) -> pd.DataFrame:
     return found.frame if name != "literal_share" else found.ranked
 
 
-def registered(plan: Preset) -> pd.DataFrame:
-    """The claims of a preset before anything runs: one row each, with estimand, k rule, number of trials and threshold."""
-    whole, calls = published(__name__), plan.described()
-    rule = whole["k"].get(plan.k, f"k = {plan.k}")
-    rows = [
-        {name: claim[name] for name in ("id", "claim", "estimand", "threshold")}
-        | {"metric": whole["metric"], "k": rule, "n": calls[claim["task"]], "holds_if": claim["holds"]}
-        for claim in whole["claims"]
-        if claim["task"] in calls and (plan.rivals or claim.get("other") not in RIVALS)
+def asked_claims(plan: Preset) -> list[Claim]:
+    """The claims about tasks that a preset runs. Rivals cost hundreds of runs, so that not every preset has them."""
+    tasks = plan.described()
+    return [
+        claim
+        for claim in published(__name__)["claims"]
+        if claim["task"] in tasks and (plan.rivals or claim.get("other") not in RIVALS)
     ]
-    return pd.DataFrame(rows)
 
 
 def rejudged(tables: Mapping[str, pd.DataFrame], plan: Preset, heads: int) -> pd.DataFrame:
@@ -272,21 +269,17 @@ def claims(finding: LocosFinding, calls: Mapping[str, str]) -> pd.DataFrame:
     """One row per claim; `calls` describes each task. Claims about a task, or a rival, that was not measured are omitted."""
     rows = []
     for claim in published(__name__)["claims"]:
-        # Rivals cost hundreds of runs, so that not every preset has them.
-        rival, curve = claim.get("other") in RIVALS, finding.headline.get(claim["task"])
-        if curve is None or (rival and claim["other"] not in curve.rankings):
+        curve = finding.headline.get(claim["task"])
+        if curve is None or (claim.get("other") in RIVALS and claim["other"] not in curve.rankings):
             continue
-        verdict = RULES[claim["rule"]](curve, claim, finding)
-        cost = verdict.cost
-        found = Found(cost.value, cost.low, cost.high, verdict.because, verdict.word, verdict.p)
-        share = dict(zip(("share", "share_low", "share_high"), verdict.share, strict=True))
+        found = RULES[claim["rule"]](curve, claim, finding)
         about = {"measured_on": calls.get(claim["task"], claim["task"]), "metric": "logprob", "k": finding.k}
-        more = {"trials": verdict.trials, "would_tell": verdict.would_tell}
-        rows.append({**found.row(claim), **share, **about, **more, "sets_would_tell": verdict.sets_would_tell})
+        about |= {"trials": found.trials, "would_tell": found.would_tell, "sets_would_tell": found.sets_would_tell}
+        rows.append({**row(claim, found), **shares(found), **about})
     return pd.DataFrame(rows).astype({"would_tell": float, "sets_would_tell": float})
 
 
-def _beats_parts(curve: AblationCurve, claim: Mapping[str, Any], finding: LocosFinding) -> Verdict:
+def _beats_parts(curve: AblationCurve, claim: Claim, finding: LocosFinding) -> Verdict:
     """The claim is about every part, so all must be measured, and the one that is told least decides."""
     missing = [name for name in PARTS if name not in curve.rankings]
     if missing:
@@ -297,7 +290,7 @@ def _beats_parts(curve: AblationCurve, claim: Mapping[str, Any], finding: LocosF
     return replace(worst, question=claim["claim"], because=f"{every} nats")
 
 
-RULES: dict[str, Callable[[AblationCurve, Mapping[str, Any], LocosFinding], Verdict]] = {
+RULES: dict[str, Callable[[AblationCurve, Claim, LocosFinding], Verdict]] = {
     "breaks": lambda curve, claim, found: breaks(curve, claim["ranking"], found.k, share=claim["threshold"]),
     "costs_more": lambda curve, claim, found: costs_more(
         curve, claim["ranking"], found.baseline if claim["other"] == "baseline" else claim["other"], found.k

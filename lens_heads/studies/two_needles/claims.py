@@ -6,7 +6,7 @@ Texts, estimands and thresholds are in `claims.json`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -17,13 +17,13 @@ from lens_heads.answering.evaluation import Evaluation
 from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.areas import areas
 from lens_heads.evidence.curve_results import AblationCurve
-from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, harms
+from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, harms
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.grouping import COLUMNS, groups_in
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.stats import Interval
-from lens_heads.studies.claims import Found, above, published
+from lens_heads.studies.claims import Claim, nothing, published, row, told
 from lens_heads.studies.finding import Finding
 from lens_heads.studies.presets import TaskCall, described, read_presets
 
@@ -184,34 +184,19 @@ def by_meaning(heads: pd.DataFrame) -> int:
     return int(((heads["low"] > 0) & (heads["literal"] < 0.5)).sum())
 
 
-Claim = Mapping[str, Any]
-
-
-def registered(plan: Preset) -> pd.DataFrame:
-    """The claims of a preset before anything runs: one row each, with estimand, metric, k rule, trials and threshold."""
-    whole = published(__name__)
-    n = f"at most {plan.max_trials} questions"
-    rows = [
-        {name: claim[name] for name in ("id", "claim", "estimand", "threshold", "metric")}
-        | {"k": whole["k"][claim["at"]], "n": n, "holds_if": claim["holds"]}
-        for claim in whole["claims"]
-    ]
-    return pd.DataFrame(rows)
-
-
 def claims(found: ChoosingFinding) -> pd.DataFrame:
     """One row per claim. Of a model that does not do the task, nothing but that is told."""
     rows = []
     for claim in published(__name__)["claims"]:
         lacking = [name for name in (claim.get("ranking"), claim.get("other")) if name and name not in found.scores]
         if claim["rule"] != "ability" and not found.curves:
-            told = Found.nothing("the model does not do this task")
+            one = nothing("the model does not do this task")
         elif claim["rule"] != "ability" and lacking:
-            told = Found.nothing(f"{lacking[0]} ranked nothing")
+            one = nothing(f"{lacking[0]} ranked nothing")
         else:
-            told = RULES[claim["rule"]](found, claim)
+            one = RULES[claim["rule"]](found, claim)
         about = {"metric": claim["metric"], "k": found.k.get(claim.get("ranking", ""), None)}
-        rows.append(told.row(claim) | about | {"trials": _trials(found)})
+        rows.append(row(claim, one) | about | {"trials": _trials(found)})
     return pd.DataFrame(rows).astype({"k": float, "p": float})
 
 
@@ -220,37 +205,34 @@ def _trials(found: ChoosingFinding) -> int:
     return len(found.curves["mean"].values(Condition.none(), METRIC)) if found.curves else 0
 
 
-def _ability(found: ChoosingFinding, claim: Claim) -> Found:
-    choice = found.able.choice()
-    return Found.by(choice, str(found.able), above(choice.low, choice.high, found.able.chance))
+def _ability(found: ChoosingFinding, claim: Claim) -> Verdict:
+    return told(Verdict("", UNTOLD, str(found.able), found.able.choice()), found.able.chance)
 
 
-def _carries(found: ChoosingFinding, claim: Claim) -> Found:
+def _carries(found: ChoosingFinding, claim: Claim) -> Verdict:
     """Under the first kind the heads cost more than random ones and take more than the threshold; under all they cost more."""
     name = claim["ranking"]
-    told = {kind: harms(curve, name, found.k[name], METRIC) for kind, curve in kinds(found).items()}
-    first = told["mean"]
+    harm = {kind: harms(curve, name, found.k[name], METRIC) for kind, curve in kinds(found).items()}
+    first = harm["mean"]
     share = found.curves["mean"].benefit_lost(Condition.top(name, found.k[name]), METRIC)
     word = first.word
     if word == HOLDS:
-        word = above(share.low, share.high, claim["threshold"])
-    if word == HOLDS and not all(one.cost.value > 0 for one in told.values()):
+        word = told(Verdict("", UNTOLD, "", share), claim["threshold"]).word
+    if word == HOLDS and not all(one.cost.value > 0 for one in harm.values()):
         word = UNTOLD
-    each = ", ".join(f"{kind} {one.cost.value:+.2f}" for kind, one in told.items())
+    each = ", ".join(f"{kind} {one.cost.value:+.2f}" for kind, one in harm.items())
     text = f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}] of the choice; beyond random heads, {each} nats"
-    return Found.by(first.cost, text, word, first.p)
+    return replace(first, word=word, because=text)
 
 
-def _ahead(found: ChoosingFinding, claim: Claim) -> Found:
+def _ahead(found: ChoosingFinding, claim: Claim) -> Verdict:
     """By area over log k: the interval under the first kind decides, and the sign must be the same under all."""
     gaps = {kind: _gap(curve, claim) for kind, curve in kinds(found).items()}
-    first = gaps["mean"]
-    word = above(first.low, first.high, claim["threshold"])
-    sign = {HOLDS: 1, DOES_NOT: -1}.get(word, 0)
-    if sign and not all(gap.value * sign > 0 for gap in gaps.values()):
-        word = UNTOLD
     each = ", ".join(f"{kind} {gap.value:+.2f}" for kind, gap in gaps.items())
-    return Found.by(first, f"{each} nats, mean over log k", word)
+    first = told(Verdict("", UNTOLD, f"{each} nats, mean over log k", gaps["mean"]), claim["threshold"])
+    sign = {HOLDS: 1, DOES_NOT: -1}.get(first.word, 0)
+    same = all(gap.value * sign > 0 for gap in gaps.values())
+    return first if same or not sign else replace(first, word=UNTOLD)
 
 
 def _gap(curve: AblationCurve, claim: Claim) -> Interval[float]:
@@ -259,14 +241,14 @@ def _gap(curve: AblationCurve, claim: Claim) -> Interval[float]:
     return Interval(value, low, high)
 
 
-def _turns(found: ChoosingFinding, claim: Claim) -> Found:
+def _turns(found: ChoosingFinding, claim: Claim) -> Verdict:
     """With what the heads write if the other needle is asked for, the model prefers the other answer."""
     curve, name = found.curves[COUNTERFACTUAL], claim["ranking"]
     rows = curve.frame[(curve.frame["metric"] == METRIC) & (curve.frame["set"] == "top")]
     row = rows[(rows["method"] == name) & (rows["k"] == found.k[name])].iloc[0]
     turned = Interval(-row["value"], -row["high"], -row["low"])
     text = f"margin {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}] nats with the other question's heads"
-    return Found.by(turned, text, above(turned.low, turned.high, claim["threshold"]))
+    return told(Verdict("", UNTOLD, text, turned), claim["threshold"])
 
 
 def kinds(found: ChoosingFinding) -> dict[str, AblationCurve]:
@@ -274,7 +256,7 @@ def kinds(found: ChoosingFinding) -> dict[str, AblationCurve]:
     return {kind: curve for kind, curve in found.curves.items() if kind != EVERYWHERE}
 
 
-RULES: dict[str, Callable[[ChoosingFinding, Claim], Found]] = {
+RULES: dict[str, Callable[[ChoosingFinding, Claim], Verdict]] = {
     "ability": _ability,
     "carries": _carries,
     "ahead": _ahead,

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 import pandas as pd
 
-from lens_heads import plots, report
+from lens_heads import plots
 from lens_heads.answering.ability import Ability, ability
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
@@ -33,9 +33,8 @@ from lens_heads.ranking.rank import rank
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.stats.intervals import FEWEST
-from lens_heads.studies import pages
 from lens_heads.studies.asked import ASKED, asked
-from lens_heads.studies.pages import Shown, claims_table, counted
+from lens_heads.studies.pages import Shown, claims_table
 from lens_heads.studies.presets import named_preset, resized, trials_of
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct, several
 from lens_heads.studies.seen import Seen
@@ -56,7 +55,6 @@ from lens_heads.studies.two_needles.claims import (
     claims,
     kinds,
     looked_at,
-    registered,
 )
 from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.question_swaps import exchange_questions
@@ -197,53 +195,6 @@ def literal(setup: Setup) -> HeadScores:
     return anatomy.literalness(setup.model, setup.select, teacher_forced=True, out=setup.out / "literal")
 
 
-def page(findings: Sequence[ChoosingFinding], plan: Preset) -> report.Page:
-    """The page for all models."""
-    calls = plan.described()
-    words = {
-        "models": ", ".join(each.model for each in findings),
-        "select": calls["select"],
-        "test": calls["test"],
-        "claims": "; ".join(f"{each.model}: {counted(each.claims)}" for each in findings),
-        "passages": "; ".join(
-            f"{each.model}: {each.passages['both right']} of {each.passages['all']}" for each in findings
-        ),
-        "control": plan.control or "",
-    }
-    claims = [claims_table(each.claims, each.model, ("p", "k", "trials")) for each in findings]
-    shown = [each for each in findings if each.curves]
-    return pages.page(
-        __name__,
-        Shown(words, {"registered": registered(plan), "claims": claims}),
-        [("models", _shown(each)) for each in findings],
-        heads=[f"{each.model} {head}" for each in shown for head in each.scores[LEAD].ranking()[:3]],
-        verdict=" ".join(each.sentence for each in findings),
-        figures=[
-            plots.ablation_curves(each.curves[KINDS[0]], METRIC, title=f"{each.model}: the choice without heads")
-            for each in shown
-        ],
-    )
-
-
-def _shown(each: ChoosingFinding) -> Shown:
-    """One model's tables and figures; of a model that does not do the task, what it can do."""
-    words: dict[str, Any] = {"each": each, "question": str(each.question)}
-    tables: dict[str, Any] = {"ability": each.frames["ability"]}
-    if "question" in each.frames:
-        tables["prompts"] = each.frames["question"]
-    figures: dict[str, Any] = {}
-    if each.curves:
-        heads = each.frames["heads"]
-        words |= {"measured": "", "meaning": by_meaning(heads), "looked": len(heads)}
-        tables |= {name: each.frames[name] for name in ("areas", "answer_areas", "heads")}
-        figures["kinds"] = [plots.ablation_curves(one, METRIC, title=kind) for kind, one in kinds(each).items()]
-        figures["answer"] = plots.ablation_curves(each.curves[KINDS[0]], "logprob", title="The right answer")
-        if EVERYWHERE in each.curves:
-            everywhere = each.curves[EVERYWHERE].frame
-            tables["everywhere"] = everywhere[everywhere["metric"].isin([METRIC, "logprob"])]
-    return Shown(words, tables, figures)
-
-
 @typed
 def choosing(
     models: Models = MODELS,
@@ -330,9 +281,6 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
         names = [name for name in (LEAD, "attention_mass", PATCHED) if name in found.scores]
         return Seen(trials_of(self.plan.test), {name: found.scores[name] for name in names}, found.curves[KINDS[0]])
 
-    def registered(self) -> pd.DataFrame:
-        return registered(self.plan)
-
     def costs(self, model: Model) -> dict[str, int]:
         shape, plan = head_geometry(model), self.plan
         heads, (select, test) = shape.n_layers * shape.n_heads, (call[1]["n"] for call in (plan.select, plan.test))
@@ -351,8 +299,38 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
     def probe(self) -> list[Trial]:
         return trials_of(self.plan.test)[:4]
 
-    def page(self, findings: Sequence[ChoosingFinding], pairs: Sequence[Any]) -> report.Page:
-        return page(findings, self.plan)
+    def shown(self, findings: Sequence[ChoosingFinding], pairs: Sequence[Any]) -> Shown:
+        passed = [f"{each.model}: {each.passages['both right']} of {each.passages['all']}" for each in findings]
+        words = {**self.plan.described(), "passages": "; ".join(passed)}
+        return Shown(
+            words, {"claims": [claims_table(each.claims, each.model, ("p", "k", "trials")) for each in findings]}
+        )
+
+    def shown_model(self, each: ChoosingFinding) -> Shown:
+        words: dict[str, Any] = {"question": str(each.question)}
+        tables: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
+        if each.curves:
+            heads = each.frames["heads"]
+            words |= {"meaning": by_meaning(heads), "looked": len(heads)}
+            figures["kinds"] = [plots.ablation_curves(one, METRIC, title=kind) for kind, one in kinds(each).items()]
+            figures["answer"] = plots.ablation_curves(each.curves[KINDS[0]], "logprob", title="The right answer")
+            if EVERYWHERE in each.curves:
+                tables["everywhere"] = each.curves[EVERYWHERE].frame
+        return Shown(words, tables, figures)
+
+    def top(self, each: ChoosingFinding) -> list[str]:
+        return [f"{each.model} {head}" for head in each.scores[LEAD].ranking()[:3]] if each.curves else []
+
+    def verdict(self, findings: Sequence[ChoosingFinding], pairs: Sequence[Any]) -> str:
+        return " ".join(each.sentence for each in findings)
+
+    def figures(self, findings: Sequence[ChoosingFinding], pairs: Sequence[Any]) -> list[Any]:
+        return [
+            plots.ablation_curves(each.curves[KINDS[0]], METRIC, title=f"{each.model}: the choice without heads")
+            for each in findings
+            if each.curves
+        ]
 
 
 def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFinding:
