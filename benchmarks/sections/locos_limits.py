@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import skew
 
 from lens_heads.evidence.faithfulness_results import trapezoid_weights
-from lens_heads.heads.conditions import with_draws
+from lens_heads.heads.conditions import with_key
 from lens_heads.tasks.packaged import entries, packaged
 
 from .reading import Results, Row, only, pick
@@ -120,7 +120,7 @@ def random_sets(results: Results, models: dict[str, Row]) -> str:
     labels = {"random": "random heads", "random_like": "random heads, layers as `locos`"}
     found = []
     for name, one in models.items():
-        rows = with_draws(_headline(results, one))
+        rows = with_key(_headline(results, one))
         heads = rows[(rows["set"] == "top") & (rows["method"] == "locos")]["heads"].iloc[0].split(",")
         intact = rows[rows["set"] == "none"].set_index("trial")["logprob"]
         for which, label in labels.items():

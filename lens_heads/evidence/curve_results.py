@@ -17,7 +17,7 @@ from lens_heads.answering.evaluation import METRICS, range_of
 from lens_heads.evidence import estimates as statistics
 from lens_heads.evidence.estimates import Draws
 from lens_heads.evidence.words import Verdict
-from lens_heads.heads.conditions import TOP_NO_NEEDLE, Condition, with_draws
+from lens_heads.heads.conditions import KEY, TOP_NO_NEEDLE, Condition, with_key
 from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.runs.digests import file_digest
 from lens_heads.runs.drawn import Drawn
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 MAIN_TASK = "main"
 """The default name of a curve's task."""
-
-
-KEY = ("method", "set", "k", "draw", "task", "trial")
-"""What tells the rows per trial apart."""
 
 
 @typed_methods
@@ -66,7 +62,7 @@ class AblationCurve(Drawn):
     selecting: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "per_trial", with_draws(self.per_trial))
+        object.__setattr__(self, "per_trial", with_key(self.per_trial))
         if {*KEY} <= {*self.per_trial} and self.per_trial.duplicated(list(KEY)).any():
             raise ValueError(
                 "per_trial has rows twice (the same heads, draw, task and trial): pass each once, drop_duplicates()"
@@ -312,7 +308,7 @@ class AblationCurve(Drawn):
         for name in ("per_trial.parquet", "curve.json"):
             if not (folder / name).exists():
                 raise FileNotFoundError(f"{folder / name} is missing: {folder} contains no finished ablation curve")
-        table, meta = with_draws(read_table(folder / "per_trial.parquet")), read_json(folder / "curve.json", loose=True)
+        table, meta = with_key(read_table(folder / "per_trial.parquet")), read_json(folder / "curve.json", loose=True)
         absent = [name for name in ("method", "set", "k", "draw", "heads", "task", "trial") if name not in table]
         if absent or not isinstance(meta, dict):
             lacks = f"no column {absent[0]!r}" if absent else "no object in curve.json"

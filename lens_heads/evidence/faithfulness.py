@@ -16,12 +16,13 @@ from torch import Tensor
 
 from lens_heads.answering.pair_runs import CLEAN, CORRUPT, PairRuns, Z, run_pair
 from lens_heads.answering.patch_metrics import Measure, check_metric, resolve, warn_of_reversed
+from lens_heads.evidence.curve_results import MAIN_TASK
 from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve
 from lens_heads.evidence.head_sets import named_scores, plan_sets
-from lens_heads.heads.conditions import Condition, HeadSet, head_set
+from lens_heads.heads.conditions import KEY, Condition, HeadSet, head_set
 from lens_heads.heads.controls import CONTROLS, AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.heads.grouping import labels
+from lens_heads.heads.grouping import COLUMNS, labels
 from lens_heads.heads.head import Head
 from lens_heads.heads.named import AnyRankings
 from lens_heads.heads.one_model import check_weights
@@ -81,6 +82,10 @@ class _How:
         if (self.outside == "mean") != (self.reference is not None):
             remedy = "needs reference=mean_activations(...)" if self.reference is None else "takes no reference"
             raise ValueError(f"outside={self.outside!r} {remedy}")
+        if metric in {*KEY, *COLUMNS, "heads"}:
+            raise ValueError(
+                f"a metric called {metric!r} has the name of a column of the table: name the function otherwise"
+            )
         if metric == "kl":
             raise ValueError("metric='kl' is 0 for the clean run by definition: use 'logprob' or a function")
 
@@ -158,7 +163,7 @@ def faithfulness(
         "pairs": pairs_digest(made),
     }
     results = _run_all(model, made, sets, metric, how, folder_for(model, options.out, settings), options.progress)
-    rows = _rows(made, sets, results)
+    rows = _rows(made, sets, results, name)
     size = shape.n_layers, shape.n_heads
     found = FaithfulnessCurve(
         pd.DataFrame(rows), chosen, name, mlps, size, tuple(shares), model.cfg.d_model, settings
@@ -272,15 +277,15 @@ def _hooks(runs: PairRuns, kept: Bool[Tensor, "set layer head"], how: _How) -> l
 
 
 def _rows(
-    pairs: Sequence[TokenPair], sets: Sequence[HeadSet], results: Mapping[tuple[str, ...], Result]
+    pairs: Sequence[TokenPair], sets: Sequence[HeadSet], results: Mapping[tuple[str, ...], Result], metric: str
 ) -> list[dict[str, Any]]:
     """A row per pair and set; a pair of which any run failed has none."""
     failed = {key[0] for key, result in results.items() if not result.keep}
     return [
         {"method": one.condition.method, "set": one.condition.set, "k": len(one.heads), "draw": one.draw}
-        | {"heads": ",".join(map(str, one.heads)), "trial": pair.id}
+        | {"heads": ",".join(map(str, one.heads)), "task": MAIN_TASK, "trial": pair.id}
         | labels(pair)
-        | {"value": float(results[_Run(pair, _sorted(one)).key].arrays["value"])}
+        | {metric: float(results[_Run(pair, _sorted(one)).key].arrays["value"])}
         for place, pair in enumerate(pairs)
         for one in sets
         if pair.id not in failed and (one.trials is None or place < one.trials)

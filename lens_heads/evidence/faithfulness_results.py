@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from lens_heads.heads.conditions import Condition
+from lens_heads.heads.conditions import Condition, with_key
 from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
@@ -40,9 +40,9 @@ Scale = Literal["linear", "log"]
 class FaithfulnessCurve(Drawn):
     """The result of `faithfulness`.
 
-    `per_trial`: a row per pair and set of kept heads: method, set, k, draw, heads, trial, groups, value (the metric).
-    `rankings`: the scores by method. `metric`, `mlps`: as given. `shape`: layers and heads of each; `d_model`: of the model.
-    `shares`: pairs of a share of all heads and a number of them. `meta`: settings.
+    `per_trial`: a row per pair and set of kept heads: method, set, k, draw, heads, task, trial, groups, and the metric by
+    its name. `rankings`: the scores by method. `metric`, `mlps`: as given. `shape`: layers and heads of each; `d_model`: of the
+    model. `shares`: pairs of a share of all heads and a number of them. `meta`: settings.
 
     Example:
         >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=(), positions="all")
@@ -58,6 +58,11 @@ class FaithfulnessCurve(Drawn):
     shares: Sequence[tuple[float, int]]
     d_model: int
     meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        table = with_key(self.per_trial)
+        renamed = table.rename(columns={"value": self.metric}) if self.metric not in table else table
+        object.__setattr__(self, "per_trial", renamed)  # Older files call every metric "value".
 
     def checked(self) -> FaithfulnessCurve:
         """The curve. ValueError where all heads and none give the same."""
@@ -85,7 +90,7 @@ class FaithfulnessCurve(Drawn):
     @cached_property
     def _by_condition(self) -> dict[Any, pd.DataFrame]:
         by = self.per_trial.groupby(["method", "set", "k"], sort=False)
-        return {key: rows.pivot(index="trial", columns="draw", values="value") for key, rows in by}
+        return {key: rows.pivot(index="trial", columns="draw", values=self.metric) for key, rows in by}
 
     @cached_property
     def _empty(self) -> pd.Series:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Unpack
 import torch
 
 from lens_heads.answering.pair_runs import Z
-from lens_heads.evidence.recovery_results import Recovery
+from lens_heads.evidence.recovery_results import PATCHED, Recovery
 from lens_heads.heads import sets as control_sets
 from lens_heads.heads.controls import SAME_LAYER, AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
@@ -97,7 +97,7 @@ def recovery(
     Example:
         >>> few = lh.Controls("random", draws=1)
         >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1, kind="zero")
-        >>> patched = found.per_example[found.per_example["set"] == "patched"]
+        >>> patched = found.per_trial[found.per_trial["set"] == "patched"]
         >>> round(float(patched["recovery"].mean()), 2)
         1.0
     """
@@ -162,7 +162,7 @@ def _sets(
     }
     drawn = [(name, draw, heads) for name in controls.names for draw, heads in enumerate(found[name]) if heads]
     return [
-        _Set("patched", 0, False, broken, mended),
+        _Set(PATCHED, 0, False, broken, mended),
         *(_Set(name, draw, False, broken, tuple(heads)) for name, draw, heads in drawn),
     ]
 

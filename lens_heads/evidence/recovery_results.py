@@ -14,11 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.evidence.curve_results import MAIN_TASK
+from lens_heads.heads.conditions import with_key
 from lens_heads.heads.grouping import COLUMNS, Labels, groups_in
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed_methods
 from lens_heads.stats import crossed_interval, ratio_interval
 
+PATCHED = "patched"
+"""The set of the heads that are asked about; in all rows the method, since controls are like these."""
 SMALL = 0.5
 """Nats. With a smaller denominator, ablation cost next to nothing and the ratio is meaningless."""
 
@@ -40,10 +44,10 @@ class NothingFlipped(ValueError):  # noqa: N818 - a finding as well as an error
 class Recovery(Drawn):
     """The result of `recovery`.
 
-    `per_example`: one row per example and set, with the example's groups (group, group_2; empty without), set ("patched" or a
-    control), draw, fair (the control was itself ablated), lp_clean, lp_ablated, lp_patched (nats, summed over the answer's
-    tokens), cost (lp_clean - lp_ablated), and recovery. `examples`: how many there are, and how many were right when clean,
-    right when ablated, and used.
+    `per_trial`: one row per trial and set: method ("patched"), set ("patched" or a control), k (heads patched), draw, task,
+    trial, its groups (group, group_2; empty without), fair (the control was itself ablated), lp_clean, lp_ablated, lp_patched
+    (nats, summed over the answer's tokens), cost (lp_clean - lp_ablated), and recovery. `examples`: how many trials there are,
+    and how many were right when clean, right when ablated, and used.
 
     `meta`: the settings.
 
@@ -54,9 +58,12 @@ class Recovery(Drawn):
         {'all': 2, 'used': 2, 'right_clean': 2, 'right_ablated': 0}
     """
 
-    per_example: pd.DataFrame
+    per_trial: pd.DataFrame
     examples: dict[str, int]
     meta: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "per_trial", with_key(self.per_trial))
 
     @classmethod
     def from_records(
@@ -74,9 +81,10 @@ class Recovery(Drawn):
                 "use all of them with flipped=False."
             )
         rows = [
-            {"example": id}
+            {"method": PATCHED, "set": sets[number].name, "k": len(sets[number].patched), "draw": sets[number].draw}
+            | {"task": MAIN_TASK, "trial": id}
             | {name: record.get(name, "") for name in COLUMNS}
-            | {"set": sets[number].name, "draw": sets[number].draw, "fair": sets[number].fair}
+            | {"fair": sets[number].fair}
             | {"lp_clean": record["clean"], "lp_ablated": before, "lp_patched": after}
             for id, record in used
             for number, before, after in record["sets"]
@@ -130,7 +138,7 @@ class Recovery(Drawn):
 
     def _by_set(self) -> dict[Any, pd.DataFrame]:
         """The rows of every set by its name and whether it is a fair control, "patched" first."""
-        return dict(iter(self.per_example.groupby(["set", "fair"], sort=False)))
+        return dict(iter(self.per_trial.groupby(["set", "fair"], sort=False)))
 
     def plot(self, title: str | None = None) -> Any:
         """Bars of recovery per set with intervals, next to the controls; fair controls are hatched."""
@@ -151,6 +159,6 @@ def _cost_and_gain(
     part: pd.DataFrame,
 ) -> tuple[Float[Tensor, "draw example"], Float[Tensor, "draw example"], Labels]:
     """What ablation costs and patching returns, in nats, and the examples' groups."""
-    wide = part.assign(gain=part["lp_patched"] - part["lp_ablated"]).pivot(index="draw", columns="example")
+    wide = part.assign(gain=part["lp_patched"] - part["lp_ablated"]).pivot(index="draw", columns="trial")
     cost, gain = (torch.tensor(wide[name].to_numpy()) for name in ("cost", "gain"))
-    return cost, gain, groups_in(part, wide["cost"].columns, "example")
+    return cost, gain, groups_in(part, wide["cost"].columns, "trial")

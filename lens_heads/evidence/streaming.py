@@ -13,6 +13,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lens_heads.answering.evaluation import range_of
+from lens_heads.evidence.curve_results import MAIN_TASK
+from lens_heads.heads.conditions import KEY
 from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.gates import share_count
 from lens_heads.heads.geometry import HeadGeometry
@@ -57,6 +59,8 @@ BESIDE = Controls("random", draws=10)
 """The controls by default."""
 
 RANDOM, METRICS = "random", ("logprob", "correct", "bytes")
+_SETS = {"whole": "given", "none": "none", RANDOM: "random"}
+"""The sets of what is no ranking."""
 
 
 @typed
@@ -107,13 +111,14 @@ def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "lay
 @typed_methods
 @dataclass(frozen=True, eq=False)
 class StreamingTable(Drawn):
-    """What deployments keep: `per_trial` has a row per trial, ranking, share and draw, with logprob (nats per token of the gold
-    answer), correct, bytes of the cache after the prompt, and `kept`, these as a share of the whole cache's.
+    """What deployments keep: `per_trial` has a row per trial and set of kv heads: method (a ranking, "random", "whole", "none"),
+    set, k (how many keep everything), draw, task, trial, share, logprob (nats per token of the gold answer), correct, bytes of
+    the cache after the prompt, and `kept`, these as a share of the whole cache's.
 
     Example:
         >>> few, lines = lh.Controls("random", draws=1), {"locos": scores}
         >>> found = lh.streaming(model, others[:2], lines, shares=[0.25], sink=1, recent=4, controls=few, max_new_tokens=1)
-        >>> sorted(set(found.per_trial["ranking"]))
+        >>> sorted(set(found.per_trial["method"]))
         ['locos', 'none', 'random', 'whole']
     """
 
@@ -121,23 +126,23 @@ class StreamingTable(Drawn):
 
     @property
     def frame(self) -> pd.DataFrame:
-        """`of("logprob")`: a row per ranking and share."""
+        """`of("logprob")`: a row per method and share."""
         return self.of("logprob")
 
     def of(self, metric: str, level: float = 0.95) -> pd.DataFrame:
-        """A row per ranking and share: the metric's mean with its interval over trials (and draws), `beyond_random`, what
+        """A row per method and share: the metric's mean with its interval over trials (and draws), `beyond_random`, what
         it is more than with random heads kept, with an interval over both, and the share of the cache that is kept. ValueError
         for another metric than those of `per_trial`."""
         if metric not in METRICS:
             raise ValueError(f"metric={metric!r}: use {' or '.join(map(repr, METRICS))}")
         rows = []
-        known = self.per_trial.pivot_table(index="trial", columns=["ranking", "share", "draw"], values=metric)
-        for group, part in self.per_trial.groupby(["ranking", "share"], sort=False):
-            ranking, share = cast(tuple[str, float], group)
-            values = known[ranking][share]
-            row = {"ranking": ranking, "share": share, "kept": part["kept"].mean()}
+        known = self.per_trial.pivot_table(index="trial", columns=["method", "share", "draw"], values=metric)
+        for group, part in self.per_trial.groupby(["method", "share"], sort=False):
+            method, share = cast(tuple[str, float], group)
+            values = known[method][share]
+            row = {"method": method, "share": share, "kept": part["kept"].mean()}
             row |= _interval(metric, values, self.per_trial, level)
-            if ranking != RANDOM and (RANDOM, share) in {column[:2] for column in known.columns}:
+            if method != RANDOM and (RANDOM, share) in {column[:2] for column in known.columns}:
                 beyond = -known[RANDOM][share].sub(values.iloc[:, 0], axis=0)
                 row |= _interval("beyond_random", beyond, self.per_trial, level)
             rows.append(row)
@@ -190,7 +195,7 @@ def streaming(
     Example:
         >>> few, lines = lh.Controls("random", draws=1), {"locos": scores}
         >>> found = lh.streaming(model, others[:2], lines, shares=[0.25], sink=1, recent=4, controls=few, max_new_tokens=1)
-        >>> float(found.per_trial.groupby("ranking")["correct"].mean()["locos"])
+        >>> float(found.per_trial.groupby("method")["correct"].mean()["locos"])
         1.0
     """
     options, shape = Run.of(run), require(model, "streaming", "pattern")
@@ -220,7 +225,8 @@ def streaming(
     def work(batch: list[EncodedTrial]) -> list[Result]:
         (trial,) = batch
         rows = [
-            {"ranking": name, "share": share, "draw": draw, **_answer(model, trial, heads, sink, recent, room)}
+            {"method": name, "set": _SETS.get(name, "top"), "k": len(heads), "draw": draw, "share": share}
+            | _answer(model, trial, heads, sink, recent, room)
             for (name, share, draw), heads in kept.items()
         ]
         return [Result({}, {"rows": rows})]
@@ -229,9 +235,14 @@ def streaming(
     results = engine.run(encoded, work, folder=folder, size=len, progress=options.progress, description="streaming")
     done = [(trial, result.record["rows"]) for trial, result in zip(encoded, results, strict=True) if result.keep]
     table = pd.DataFrame(
-        [{"trial": trial.id, **labels(trial), "tokens": len(trial), **row} for trial, rows in done for row in rows]
+        [
+            {**{name: row[name] for name in KEY[:4]}, "task": MAIN_TASK, "trial": trial.id, **labels(trial)}
+            | {"tokens": len(trial), **row}
+            for trial, rows in done
+            for row in rows
+        ]
     )
-    whole = table[table["ranking"] == "whole"].set_index("trial")["bytes"]
+    whole = table[table["method"] == "whole"].set_index("trial")["bytes"]
     return StreamingTable(table.assign(kept=table["bytes"] / table["trial"].map(whole)))
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from lens_heads.evidence.grid import Grid, Tasks
-from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.heads.conditions import KEY, NO_ABLATION, Condition, HeadSet, head_set
 from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.depth import depth_bins
 from lens_heads.heads.grouping import COLUMNS, groups_in
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 
 BESIDE = Controls("random_like", draws=5)
 """The controls by default."""
-
-
-_OF_TRIALS = {f"trial_{name}": name for name in COLUMNS}
-"""The columns of the trials' groups, since "group" is a group of heads."""
+_OLDER = {"group": "method", **{f"trial_{name}": name for name in COLUMNS}}
+"""What older files call the columns."""
 
 
 @typed_methods
@@ -48,9 +46,9 @@ _OF_TRIALS = {f"trial_{name}": name for name in COLUMNS}
 class MatchValidation(Drawn):
     """The result of `validate_match`.
 
-    `per_trial`: one row per trial and ablation: group, task, set ("a": heads of a; "matched": their partners in b; "random":
-    random heads of b from the same depth bins), draw, heads, trial, trial_group and trial_group_2 (its groups), clean and
-    ablated (log-probability of the gold answer, nats per token), drop = clean - ablated.
+    `per_trial`: one row per trial and ablation: method (the name of a group of heads), set ("a": heads of a; "matched": their
+    partners in b; "random": random heads of b from the same depth bins), k, draw, heads, task, trial, group and group_2 (the
+    trial's), clean and ablated (log-probability of the gold answer, nats per token), drop = clean - ablated.
 
     `meta`: the settings.
 
@@ -69,36 +67,38 @@ class MatchValidation(Drawn):
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row per group, task and set: mean drop, its 95 % interval over trials (and draws), draws, trials.
+        """One row per method, task and set: mean drop, its 95 % interval over trials (and draws), draws, trials.
 
         NaN bounds below five trials, or five groups of trials.
         """
         rows = []
-        for (group, task, which), part in self.per_trial.groupby(["group", "task", "set"], sort=False):
+        for (method, task, which), part in self.per_trial.groupby(["method", "task", "set"], sort=False):
             drops = part.pivot(index="draw", columns="trial", values="drop").dropna(axis=1)
-            known = groups_in(part.drop(columns=COLUMNS[0]).rename(columns=_OF_TRIALS), drops.columns, "trial")
+            known = groups_in(part, drops.columns, "trial")
             found = crossed_interval(torch.from_numpy(drops.to_numpy().copy()), groups=known)
-            row = {"group": group, "task": task, "set": which} | dict(zip(("drop", "low", "high"), found, strict=True))
+            row = {"method": method, "task": task, "set": which} | dict(
+                zip(("drop", "low", "high"), found, strict=True)
+            )
             rows.append(row | {"draws": drops.shape[0], "trials": drops.shape[1]})
         return pd.DataFrame(rows)
 
     @cached_property
     def correlation(self) -> pd.DataFrame:
-        """Do the same tasks break? Pearson correlation over tasks between the drops in a and in b, per group and overall.
+        """Do the same tasks break? Pearson correlation over tasks between the drops in a and in b, per method and overall.
 
-        Columns: group ("all groups" in the last row, if there are several); cells; matched (partners ablated in b); random
+        Columns: method ("all groups" in the last row, if there are several); cells; matched (partners ablated in b); random
         (mean over draws of random heads), random_low and random_high (range). NaN with fewer than three cells or constant drops.
         """
-        means = self.per_trial.groupby(["group", "task", "set", "draw"], sort=False)["drop"].mean()
+        means = self.per_trial.groupby(["method", "task", "set", "draw"], sort=False)["drop"].mean()
         drops = means.unstack(["set", "draw"])
-        parts = {str(group): part for group, part in drops.groupby("group", sort=False)}
+        parts = {str(method): part for method, part in drops.groupby("method", sort=False)}
         if len(parts) > 1:
             parts["all groups"] = drops
         rows = []
         for name, part in parts.items():
             r = pearson(part[("a", 0)].to_numpy(), part[["matched", "random"]].to_numpy().T)
             matched, *random = r if len(part) > 2 else np.full_like(r, np.nan)
-            row = {"group": name, "cells": len(part), "matched": matched, "random": np.mean(random)}
+            row = {"method": name, "cells": len(part), "matched": matched, "random": np.mean(random)}
             rows.append(row | {"random_low": np.min(random), "random_high": np.max(random)})
         return pd.DataFrame(rows)
 
@@ -108,7 +108,7 @@ class MatchValidation(Drawn):
 
         labels = {"a": self.meta["model_a"], "matched": f"{self.meta['model_b']}, partners", "random": "random"}
         frame = self.frame.assign(name=self.frame["set"].map(labels), value=self.frame["drop"])
-        frame["group"] = frame["group"] + ": " + frame["task"]
+        frame["group"] = frame["method"] + ": " + frame["task"]
         return plots.drop_bars(frame, title=title or "Effect of ablating matched heads", axis="drop in log-probability")
 
     def save(self, folder: str | Path) -> Path:
@@ -119,7 +119,8 @@ class MatchValidation(Drawn):
     def load(cls, folder: str | Path) -> MatchValidation:
         """Read what `save` wrote. FileNotFoundError names a missing file."""
         tables, meta = read_tables(folder, ["validation"], "validation.json", cls.__name__)
-        return cls(tables["validation"], meta)
+        table = tables["validation"]
+        return cls(table.rename(columns=_OLDER) if "method" not in table else table, meta)
 
     def __repr__(self) -> str:
         last = self.correlation.iloc[-1]
@@ -210,8 +211,7 @@ def _check_sides(match: HeadMatch, models: tuple[Model, Model], tasks_a: Tasks, 
 
 def _drops(table: pd.DataFrame) -> pd.DataFrame:
     """A grid's table as drops: every row joined with the same trial without ablation, if both succeeded."""
-    columns = {"method": "group", "logprob": "ablated"} | {name: of for of, name in _OF_TRIALS.items()}
-    wide = table.rename(columns=columns)[["group", "task", "set", "draw", "heads", "trial", *_OF_TRIALS, "ablated"]]
+    wide = table.rename(columns={"logprob": "ablated"})[[*KEY[:4], "heads", *KEY[4:], *COLUMNS, "ablated"]]
     clean = wide[wide["set"] == "none"].set_index(["task", "trial"])["ablated"].rename("clean")
     found = wide[wide["set"] != "none"].join(clean, on=["task", "trial"]).dropna()
     return found.assign(drop=found["clean"] - found["ablated"])

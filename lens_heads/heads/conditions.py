@@ -11,6 +11,9 @@ from lens_heads.heads.head import Head
 if TYPE_CHECKING:
     import pandas as pd
 
+KEY = ("method", "set", "k", "draw", "task", "trial")
+"""What tells the rows of every table per trial apart, in all results."""
+_OLDER = {"source": "method", "target": "task", "item": "trial", "example": "trial"}
 NO_NEEDLE, TOP_NO_NEEDLE = "no_needle", "top_no_needle"
 BARE = ", without needles"
 """Ends the name under which a task's prompts without needles run."""
@@ -96,6 +99,7 @@ def head_set(condition: Condition, heads: Sequence[Head], draw: int = 0, trials:
 NO_ABLATION = HeadSet(Condition.none(), ())
 
 
-def with_draws(table: pd.DataFrame) -> pd.DataFrame:
-    """A table per trial and condition, whose column of draws is called "seed" in older files."""
-    return table.rename(columns={"seed": "draw"}) if "draw" not in table and {"set", "seed"} <= {*table} else table
+def with_key(table: pd.DataFrame) -> pd.DataFrame:
+    """A table per trial with the columns of `KEY` by these names; older files call some of them otherwise."""
+    older = _OLDER | ({"seed": "draw"} if "set" in table else {})
+    return table.rename(columns={was: now for was, now in older.items() if was in table and now not in table})

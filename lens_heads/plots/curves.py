@@ -178,27 +178,27 @@ def faithfulness_curves(frame: Any, mlps: str, *, title: str | None = None) -> g
 
 
 def cache_curves(frame: pd.DataFrame, metric: str, *, title: str | None = None) -> go.Figure:
-    """A metric against the share of the cache that is kept: a line per ranking, random heads in grey, the whole cache in black.
+    """A metric against the share of the cache that is kept: a line per method, random heads in grey, the whole cache in black.
 
-    `frame`: ranking, share, kept, and the metric with its `_low` and `_high`, as of `StreamingTable.of`. Every line begins
+    `frame`: method, share, kept, and the metric with its `_low` and `_high`, as of `StreamingTable.of`. Every line begins
     with the cache that no kv head has whole. Whiskers are 95 % intervals over trials.
 
     `title`: of the figure.
 
     Example:
-        >>> columns = ["ranking", "share", "kept", "correct", "correct_low", "correct_high"]
+        >>> columns = ["method", "share", "kept", "correct", "correct_low", "correct_high"]
         >>> rows = [["none", 0, 0.1, 0.2, 0.1, 0.3], ["duo", 0.5, 0.6, 0.9, 0.8, 1.0], ["whole", 1, 1.0, 1.0, 1.0, 1.0]]
         >>> figure = lh.plots.cache_curves(pd.DataFrame(rows, columns=columns), "correct")
         >>> figure.layout.xaxis.title.text
         "share of the cache's memory"
     """
-    check_rows("cache_curves", frame, "ranking", "share", "kept", metric, f"{metric}_low", f"{metric}_high")
+    check_rows("cache_curves", frame, "method", "share", "kept", metric, f"{metric}_low", f"{metric}_high")
     drawn = frame.rename(columns={metric: "value", f"{metric}_low": "low", f"{metric}_high": "high"})
-    none, whole = (drawn[drawn["ranking"] == name] for name in ("none", "whole"))
-    names = [name for name in drawn["ranking"].unique() if name not in ("none", "whole")]
+    none, whole = (drawn[drawn["method"] == name] for name in ("none", "whole"))
+    names = [name for name in drawn["method"].unique() if name not in ("none", "whole")]
     traces: list[Any] = [_baseline(whole.iloc[0], float(drawn["kept"].min()), 1.0, "whole cache")]
     for name, shown in styles_apart(names).items():
-        rows = pd.concat([none, drawn[drawn["ranking"] == name].sort_values("kept")])
+        rows = pd.concat([none, drawn[drawn["method"] == name].sort_values("kept")])
         hovers = [
             f"{share:.0%} of kv heads, {kept:.0%} of memory"
             for share, kept in zip(rows["share"], rows["kept"], strict=True)

@@ -116,7 +116,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 
 def numbers(found: Any) -> str:
     """What was found, to the last digit."""
-    for name in ("per_trial", "per_item", "per_example", "frame"):
+    for name in ("per_trial", "frame"):
         table = getattr(found, name, None)
         if isinstance(table, torch.Tensor):
             return str(table.tolist())

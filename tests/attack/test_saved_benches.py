@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import lens_heads as lh
-from lens_heads.heads.conditions import with_draws
+from lens_heads.heads.conditions import with_key
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.studies.ranking_methods.bench import stored_meta
 from tests.attack.held import refused
@@ -36,7 +36,8 @@ def test_a_sound_bench_is_read_whole(cell: Path) -> None:
     pd.testing.assert_frame_equal(found.about, pd.DataFrame(text["about"]))
     for name in ("curve", "other", "kept"):
         one = getattr(found, name)
-        pd.testing.assert_frame_equal(one.per_trial, with_draws(read_table(SOUND / f"{name}.parquet")))
+        stored = with_key(read_table(SOUND / f"{name}.parquet"))
+        pd.testing.assert_frame_equal(one.per_trial, stored.rename(columns={"value": "logprob"}))
         assert stored_meta(one) == text["meta"][name]
 
 
@@ -177,7 +178,7 @@ def test_a_damaged_table_of_a_cell(
     cell: Path, name: str, change: Callable[[pd.DataFrame], pd.DataFrame], says: str
 ) -> None:
     file = cell / f"{name}.parquet"
-    write_table(file, change(with_draws(read_table(file))))
+    write_table(file, change(with_key(read_table(file))))
     error = refused(lambda: lh.Bench.load(cell.parents[1]), says)
     assert str(file) in error
     assert "again" in error

@@ -215,7 +215,7 @@ def faithfulness(world: World, **options: Any) -> Found:
     options = {"corruption": turned, "controls": lh.Controls(world.controls, 1), "progress": False, **options}
     found = lh.faithfulness(world.model, world.trials, world.ranking, ks=(2, 5), **{"positions": "all", **options})
     f = {f"f of {k}": torch.tensor(found.faithfulness(lh.Condition.top("mine", k)).value) for k in (2, 5)}
-    means = found.per_trial.groupby("set")["value"].mean()
+    means = found.per_trial.groupby("set")[found.metric].mean()
     size = float(abs(means["none"]) / abs(means["given"] - means["none"]))
     return replace(of_frame(found.per_trial), whole=f, sizes=dict.fromkeys(f, size))
 
@@ -230,8 +230,8 @@ def streaming(world: World, **options: Any) -> Found:
         **options,
     }
     table = lh.streaming(world.model, world.trials, {"mine": world.ranking}, progress=False, **given).per_trial
-    table = table if world.controls else table[table["ranking"] != "random"]
-    return of_frame(table.rename(columns={"ranking": "method", "share": "set"}).assign(k=0))
+    table = table if world.controls else table[table["set"] != "random"]
+    return of_frame(table.assign(set=table["share"], k=0))
 
 
 def swept(function: Callable[..., HeadScores], *more: Any, **usual: Any) -> Callable[..., Found]:
@@ -255,15 +255,13 @@ def path_patch(world: World, **options: Any) -> Found:
 def recovery(world: World, **options: Any) -> Found:
     """Log-probabilities: the ratio of their differences has no size of its own."""
     given = {"controls": lh.Controls(world.controls, 1), "fair": False, "flipped": False, "progress": False, **options}
-    found = lh.recovery(
-        world.model, world.trials, world.heads, world.heads[:2], **{"kind": "zero", **given}
-    ).per_example
+    found = lh.recovery(world.model, world.trials, world.heads, world.heads[:2], **{"kind": "zero", **given}).per_trial
     rows: dict[str, Row] = {}
     for one in found.to_dict("records"):
         numbers = {
             f"{name}: {one['set']}": torch.tensor(float(one[name])) for name in ("lp_clean", "lp_ablated", "lp_patched")
         }
-        rows.setdefault(str(one["example"]), {}).update(numbers)
+        rows.setdefault(str(one["trial"]), {}).update(numbers)
     return Found(rows)
 
 
@@ -375,7 +373,7 @@ def of_evaluation(found: lh.Evaluation) -> Found:
 
 def of_frame(found: pd.DataFrame) -> Found:
     """The numbers of a table by trial and condition."""
-    known = [name for name in ("logprob", "value", "choice_logprob", "correct", "bytes") if name in found]
+    known = [name for name in ("logprob", "choice_logprob", "correct", "bytes") if name in found]
     rows: dict[str, Row] = {}
     for one in found.to_dict("records"):
         condition = f"{one['method']} {one['set']} {one['k']} {one['draw']}"

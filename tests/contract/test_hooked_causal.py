@@ -122,7 +122,7 @@ def test_replaying_and_recovery_run_on_it_too(hooked_model: Any) -> None:
         progress=False,
         kind="zero",
     )
-    mine = found.per_example[found.per_example["set"] == "patched"].set_index("example")
+    mine = found.per_trial[found.per_trial["set"] == "patched"].set_index("trial")
     with lh.ablate(hooked_model, heads, kind="zero"):
         ablated = lh.evaluate(hooked_model, trials, generate=False, progress=False)
     for trial, mean in zip(trials, ablated.metrics["logprob"].tolist(), strict=True):

@@ -93,7 +93,7 @@ def test_every_way_equals_a_loop_of_full_forwards(arch: str, model: Any) -> None
         for row in found.per_trial.to_dict("records"):
             kept = row["heads"].split(",")
             expected = by_loop(model, pair, kept, outside, positions, mlps, means)
-            assert row["value"] == pytest.approx(expected, abs=2e-4), (outside, positions, mlps, row)
+            assert row[found.metric] == pytest.approx(expected, abs=2e-4), (outside, positions, mlps, row)
     assert not has_hooks(model)
 
 
@@ -106,7 +106,7 @@ def test_f_is_0_without_heads_1_with_all_and_follows_its_formula(gqa: Any) -> No
     frame = found.frame.set_index(["method", "set", "k"])
     assert frame.loc[("none", "none", 0), "value"] == 0
     assert frame.loc[(ALL, "given", 12), "value"] == 1
-    means = found.per_trial.groupby(["method", "set", "k"])["value"].mean()
+    means = found.per_trial.groupby(["method", "set", "k"])[found.metric].mean()
     gap = means[(ALL, "given", 12)] - means[("none", "none", 0)]
     for key in [("mine", "top", 2), ("other", "top", 6), ("mine", "bottom", 6), ("any", "random", 2)]:
         assert frame.loc[key, "value"] == pytest.approx((means[key] - means[("none", "none", 0)]) / gap, abs=1e-5)

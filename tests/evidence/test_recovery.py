@@ -69,7 +69,7 @@ def recover(model: Any, ablated: Any, patched: Any, trials: Any, **options: Any)
 def test_every_number_equals_full_forwards_of_the_plain_model(arch: str, model: Any) -> None:
     hf, trials = zoo.hf_model(arch), [random_trial(0), random_trial(1)]
     ablated, patched = [lh.Head(0, 1), lh.Head(1, 2), lh.Head(2, 0)], [lh.Head(1, 2), lh.Head(2, 3)]
-    found = recover(model, ablated, patched, trials, flipped=False, controls=("same_layer",)).per_example
+    found = recover(model, ablated, patched, trials, flipped=False, controls=("same_layer",)).per_trial
     shifted = controls.shifted(patched, 4, [*ablated, *patched])
     sets = {
         ("patched", False): (ablated, patched),
@@ -78,7 +78,7 @@ def test_every_number_equals_full_forwards_of_the_plain_model(arch: str, model: 
     }
     assert len(found) == len(sets) * len(trials)
     for row in found.itertuples():
-        trial = next(t for t in trials if t.id == row.example)
+        trial = next(t for t in trials if t.id == row.trial)
         broken, mended = sets[row.set, row.fair]
         assert row.lp_clean == pytest.approx(summed_logprob(hf, trial), abs=1e-4)
         assert row.lp_ablated == pytest.approx(patched_by_hand(hf, trial, broken, []), abs=1e-4)
@@ -101,7 +101,7 @@ def test_the_planted_heads_recover_and_controls_do_not() -> None:
     everyone = [lh.Head(layer, head) for layer in range(2) for head in range(4)]
     drawn = lh.Controls(RECOVERY_CONTROLS, 2)
     for name, sets in (("random", drawn.random(everyone, 2)), ("random_like", drawn.random_like(SOURCES, everyone))):
-        own = found.per_example[(found.per_example["set"] == name) & ~found.per_example["fair"]]
+        own = found.per_trial[(found.per_trial["set"] == name) & ~found.per_trial["fair"]]
         for draw, mean in own.groupby("draw")["recovery"].mean().items():
             assert abs(mean) < 0.1 or set(sets[draw]) & set(SOURCES), "only the heads themselves restore anything"
     # The lowest head, which writes against the answer, costs less than nothing when it is ablated itself.
@@ -116,7 +116,7 @@ def test_only_examples_that_flip_count() -> None:
     wrong = [EncodedTrial(t.tokens, t.needle, "Z", t.answer_tokens, f"wrong-{t.id}") for t in trials[:2]]
     found = recover(model, SOURCES, SOURCES, [*trials, *wrong], controls=(), max_new_tokens=2)
     assert found.examples == {"all": 6, "used": 4, "right_clean": 4, "right_ablated": 0}
-    assert set(found.per_example["example"]) == {t.id for t in trials}
+    assert set(found.per_trial["trial"]) == {t.id for t in trials}
     everyone = recover(model, SOURCES, SOURCES, [*trials, *wrong], controls=(), flipped=False)
     assert everyone.examples == {"all": 6, "used": 6}
 
@@ -132,7 +132,7 @@ def test_no_example_that_flips_is_an_error_that_counts() -> None:
 
 def table(clean: list[float], ablated: list[float], patched: list[float]) -> lh.Recovery:
     rows = [
-        {"example": str(i), "set": "patched", "draw": 0, "fair": False, "lp_clean": c, "lp_ablated": a, "lp_patched": p}
+        {"trial": str(i), "set": "patched", "draw": 0, "fair": False, "lp_clean": c, "lp_ablated": a, "lp_patched": p}
         for i, (c, a, p) in enumerate(zip(clean, ablated, patched, strict=True))
     ]
     frame = pd.DataFrame(rows)
@@ -146,7 +146,7 @@ def test_the_ratio_of_sums_holds_where_the_mean_of_ratios_explodes() -> None:
     """Three examples that recover wholly, and one whose ablation cost next to nothing."""
     found = table([-1, -1, -1, -1], [-5, -5, -5, -1.01], [-1, -1, -1, -1.5])
     row = found.frame.iloc[0]
-    assert float(found.per_example["recovery"].mean()) < -10
+    assert float(found.per_trial["recovery"].mean()) < -10
     assert row["recovery"] == pytest.approx((12 - 0.49) / 12.01)
     assert row["median"] == pytest.approx(1)
     assert row["undefined"] == 0.25
@@ -169,7 +169,7 @@ def test_the_interval_of_recovery_is_that_of_a_ratio_by_groups_of_examples() -> 
     alone = ratio_interval(above[:, order], below[:, order])
     assert found.frame.iloc[0][["recovery", "low", "high"]].to_list() == pytest.approx(alone)
     pairs = [f"needle {i // 2}" for i in range(12)]
-    grouped = lh.Recovery(found.per_example.assign(group=pairs, group_2=""), found.examples, {}).frame.iloc[0]
+    grouped = lh.Recovery(found.per_trial.assign(group=pairs, group_2=""), found.examples, {}).frame.iloc[0]
     expected = ratio_interval(above[:, order], below[:, order], groups=[pairs[i] for i in order])
     assert grouped[["recovery", "low", "high"]].to_list() == pytest.approx(expected)
     assert grouped["high"] - grouped["low"] > alone.high - alone.low
@@ -181,8 +181,8 @@ def test_the_interval_of_recovery_is_that_of_a_ratio_by_groups_of_examples() -> 
 def test_examples_keep_their_groups() -> None:
     trials = [replace(trial, group=f"needle {i % 2}") for i, trial in enumerate(planted_trials(2))]
     found = recover(planted.model(), SOURCES, SOURCES, trials, controls=(), flipped=False)
-    assert found.per_example.set_index("example")["group"].to_dict() == {trial.id: trial.group for trial in trials}
-    assert set(found.per_example["group_2"]) == {""}
+    assert found.per_trial.set_index("trial")["group"].to_dict() == {trial.id: trial.group for trial in trials}
+    assert set(found.per_trial["group_2"]) == {""}
 
 
 def test_results_are_stored_and_read_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_results_are_stored_and_read_again(tmp_path: Any, monkeypatch: pytest.Mo
     first = recover(model, SOURCES, SOURCES, trials, max_new_tokens=2, out=tmp_path / "run")
     monkeypatch.setattr(import_module("lens_heads.evidence.recovery"), "_example", None)  # Nothing may be run again.
     again = recover(model, SOURCES, SOURCES, trials, max_new_tokens=2, out=tmp_path / "run")
-    pd.testing.assert_frame_equal(first.per_example, again.per_example)
+    pd.testing.assert_frame_equal(first.per_trial, again.per_trial)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_differences_are_taken_on_the_same_examples() -> None:
             ("random", True, 0, clean - 0.5, clean),
         ]:
             rows.append(
-                {"example": example, "set": name, "draw": draw, "fair": fair, "lp_clean": clean, "lp_ablated": before}
+                {"trial": example, "set": name, "draw": draw, "fair": fair, "lp_clean": clean, "lp_ablated": before}
                 | {"lp_patched": after, "cost": clean - before, "recovery": (after - before) / (clean - before)}
             )
     found = lh.Recovery(pd.DataFrame(rows), {"all": 6, "used": 6}, {}).differences().set_index("fair")

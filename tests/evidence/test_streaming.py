@@ -113,13 +113,13 @@ def test_the_table_of_a_planted_ranking() -> None:
         "max_new_tokens": 2,
     }
     found = lh.streaming(model, planted.trials(8, seed=3), scores, **how, **QUIET)
-    frame = found.frame.set_index("ranking")
+    frame = found.frame.set_index("method")
     assert frame.loc["locos", "logprob"] == pytest.approx(frame.loc["whole", "logprob"], abs=0.2)
     assert frame.loc["none", "logprob"] < frame.loc["whole", "logprob"] - 1
     assert frame.loc["locos", "beyond_random_low"] > 0
     assert frame.loc["whole", "kept"] == 1
     assert 0.25 < frame.loc["locos", "kept"] < 0.5
-    right = found.of("correct").set_index("ranking")["correct"]
+    right = found.of("correct").set_index("method")["correct"]
     assert right["locos"] == right["whole"] > right["none"]
     assert [each.name for each in found.plot("correct").data] == ["whole cache", "LOCOS", "random"]
     with pytest.raises(ValueError, match="metric='rouge': use 'logprob' or 'correct' or 'bytes'"):
@@ -134,7 +134,7 @@ def test_the_table_of_a_planted_ranking() -> None:
         recent=6,
     ):
         expected = lh.evaluate(model, planted.trials(8, seed=3), max_new_tokens=2, **QUIET)
-    got = rows[rows["ranking"] == "locos"].set_index("trial")["logprob"]
+    got = rows[rows["method"] == "locos"].set_index("trial")["logprob"]
     torch.testing.assert_close(
         torch.tensor(got.loc[list(expected.trial_ids)].to_numpy()).float(),
         expected.metrics["logprob"],

@@ -63,7 +63,7 @@ def drop_by_hooks(model: Any, trial: EncodedTrial, heads: list[Head]) -> float:
 @pytest.mark.slow
 def test_drops_are_those_of_full_forwards_with_hooks() -> None:
     match, copy = matched()
-    table = validation().per_trial.set_index(["group", "task", "set", "draw", "trial"])["drop"]
+    table = validation().per_trial.set_index(["method", "task", "set", "draw", "trial"])["drop"]
     for group, heads in GROUPS.items():
         mine = [Head.parse(head) for head in heads]
         for trial in TASKS["two"]:
@@ -77,7 +77,7 @@ def test_drops_are_those_of_full_forwards_with_hooks() -> None:
 
 
 def test_the_partners_in_a_copy_break_the_same_tasks_and_random_heads_do_not() -> None:
-    frame = validation().frame.set_index(["group", "task", "set"])
+    frame = validation().frame.set_index(["method", "task", "set"])
     for group in GROUPS:
         for task in TASKS:
             mine, theirs = frame.loc[(group, task, "a")], frame.loc[(group, task, "matched")]
@@ -86,7 +86,7 @@ def test_the_partners_in_a_copy_break_the_same_tasks_and_random_heads_do_not() -
             )
             assert (mine["draws"], frame.loc[(group, task, "random"), "draws"], mine["trials"]) == (1, 5, 5)
             assert mine["low"] < mine["drop"] < mine["high"]
-    correlation = validation().correlation.set_index("group")
+    correlation = validation().correlation.set_index("method")
     assert correlation.index.tolist() == ["first", "second", "all groups"]
     assert correlation["cells"].tolist() == [3, 3, 6]
     assert correlation["matched"].tolist() == pytest.approx([1, 1, 1], abs=1e-3)
@@ -96,16 +96,16 @@ def test_the_partners_in_a_copy_break_the_same_tasks_and_random_heads_do_not() -
 
 def test_intervals_are_over_draws_and_groups_of_trials() -> None:
     found = validation()
-    part = found.per_trial.query("group == 'first' and task == 'two' and set == 'random'")
+    part = found.per_trial.query("method == 'first' and task == 'two' and set == 'random'")
     drops = torch.tensor(part.pivot(index="draw", columns="trial", values="drop").to_numpy().copy())
     assert drops.shape == (5, 5)
-    row = found.frame.set_index(["group", "task", "set"]).loc[("first", "two", "random")]
+    row = found.frame.set_index(["method", "task", "set"]).loc[("first", "two", "random")]
     assert row[["drop", "low", "high"]].tolist() == pytest.approx(crossed_interval(drops))
     pairs = {trial.id: f"needle {i // 2}" for i, trial in enumerate(TASKS["two"])}
-    told = replace(found, per_trial=found.per_trial.assign(trial_group=found.per_trial["trial"].map(pairs).fillna("")))
-    row = told.frame.set_index(["group", "task", "set"]).loc[("first", "two", "random")]
+    told = replace(found, per_trial=found.per_trial.assign(group=found.per_trial["trial"].map(pairs).fillna("")))
+    row = told.frame.set_index(["method", "task", "set"]).loc[("first", "two", "random")]
     assert np.isnan([row["low"], row["high"]]).all(), "three groups have no interval"
-    other = told.frame.set_index(["group", "task", "set"]).loc[("first", "one", "random")]
+    other = told.frame.set_index(["method", "task", "set"]).loc[("first", "one", "random")]
     assert other["low"] < other["drop"] < other["high"]
 
 
@@ -122,18 +122,18 @@ def test_trials_keep_their_groups() -> None:
         progress=False,
         kind="zero",
     )
-    columns = found.per_trial.drop_duplicates("trial").set_index("trial")[["trial_group", "trial_group_2"]]
+    columns = found.per_trial.drop_duplicates("trial").set_index("trial")[["group", "group_2"]]
     assert columns.to_dict("index") == {
-        trial.id: {"trial_group": trial.group[0], "trial_group_2": "company"} for trial in tasks["one"]
+        trial.id: {"group": trial.group[0], "group_2": "company"} for trial in tasks["one"]
     }
-    assert set(found.per_trial["group"]) == {"all"}, "the groups of heads"
+    assert set(found.per_trial["method"]) == {"all"}, "the groups of heads"
 
 
 def test_the_correlation_is_pearson_over_tasks_and_its_range_that_of_the_draws() -> None:
-    drops = validation().per_trial.groupby(["group", "set", "draw", "task"])["drop"].mean()
+    drops = validation().per_trial.groupby(["method", "set", "draw", "task"])["drop"].mean()
     mine = drops["first", "a", 0]
     random = [np.corrcoef(mine, drops["first", "random", draw])[0, 1] for draw in range(5)]
-    row = validation().correlation.set_index("group").loc["first"]
+    row = validation().correlation.set_index("method").loc["first"]
     assert row[["random", "random_low", "random_high"]].tolist() == pytest.approx(
         [np.mean(random), min(random), max(random)]
     )
@@ -144,7 +144,7 @@ def test_random_heads_are_as_deep_as_the_partners() -> None:
     table = validation().per_trial
     for group, heads in GROUPS.items():
         partners = match.matched(heads)
-        drawn = table[(table["group"] == group) & (table["set"] == "random")].groupby("draw")["heads"].first()
+        drawn = table[(table["method"] == group) & (table["set"] == "random")].groupby("draw")["heads"].first()
         for names in drawn:
             found = [Head.parse(name) for name in names.split(",")]
             assert sorted(head.layer for head in found) == sorted(head.layer for head in partners)  # 3 bins, 3 layers.

@@ -142,7 +142,7 @@ def test_bars_with_little_to_return_are_pale_and_hover_says_why(frame: pd.DataFr
 
 def test_a_recovery_draws_its_frame() -> None:
     rows = [
-        {"example": f"e{i}", "set": name, "draw": 0, "fair": False, "cost": 2.0 + i, "lp_clean": -1.0}
+        {"trial": f"e{i}", "set": name, "draw": 0, "fair": False, "cost": 2.0 + i, "lp_clean": -1.0}
         | {"lp_ablated": -3.0 - i, "lp_patched": -1.0 - lost, "recovery": 1 - lost / (2 + i)}
         for i in range(4)
         for name, lost in (("patched", 0.5), ("same_layer", 1.75))

@@ -144,9 +144,7 @@ def test_every_task_has_a_curve_of_its_own_in_one_figure() -> None:
 
 def test_lines_of_a_smaller_cache_begin_with_none_of_it() -> None:
     names = ["whole", "none", "locos", "random", "locos", "random"]
-    frame = pd.DataFrame(
-        {"ranking": names, "share": [1, 0, 0.5, 0.5, 0.25, 0.25], "kept": [1, 0.2, 0.6, 0.6, 0.4, 0.4]}
-    )
+    frame = pd.DataFrame({"method": names, "share": [1, 0, 0.5, 0.5, 0.25, 0.25], "kept": [1, 0.2, 0.6, 0.6, 0.4, 0.4]})
     values = np.array([-1.0, -8.0, -2.0, -6.0, -3.0, -7.0])
     frame = frame.assign(logprob=values, logprob_low=values - 0.5, logprob_high=values + 0.25)
     figure = plots.cache_curves(frame, "logprob")

@@ -479,7 +479,7 @@ def judged(
     """Claims, statistics, sources, related tasks and recovery. `restored` as `stages.mended`; k names the headline."""
     gap, recovered, differences = related_gap(matrix, k), [], []
     for size, rows in restored.groupby("k", sort=False):
-        used = rows["example"].nunique()
+        used = rows["trial"].nunique()
         whole = Recovery(rows, {"used": used}, {})
         parts = {task: Recovery(own, {"used": len(own)}, {}) for task, own in rows.groupby("task", sort=False)}
         recovered += [one.frame.assign(k=size, task=task) for task, one in {**parts, ALL: whole}.items()]
@@ -508,7 +508,7 @@ def rejudged(
     sizes, headline = plan.sizes(heads), plan.size(plan.headline_k, heads)
     matrix = TransferMatrix(tables["matrix_trials"], metric=METRIC)
     curve = AblationCurve(tables["headline_trials"], {})
-    frames = judged(model, matrix, curve, tables["recovery_examples"], plan, sizes[headline])
+    frames = judged(model, matrix, curve, with_key(tables["recovery_examples"]), plan, sizes[headline])
     about = {"matrix": matrix, "curve": curve, "sizes": sizes, "headline": headline}
     return FragileFinding(model=model, frames={**frames, "tasks": tasks}, scores={}, **about)
 

@@ -167,7 +167,7 @@ def headline(setup: FragileSetup, scores: TaskRankings) -> AblationCurve:
 
 
 def mended(setup: FragileSetup, scores: Mapping[str, HeadScores]) -> pd.DataFrame:
-    """Recovery of each task's own heads: `Recovery.per_example` of every k and task with a trial to restore, by k and task."""
+    """Recovery of each task's own heads: `Recovery.per_trial` of every k and task with a trial to restore, by k and task."""
     plan, rows = setup.plan, []
     room = {"max_new_tokens": plan.max_new_tokens} if plan.flipped else {}
     how = {"fair": plan.fair, "flipped": plan.flipped, "kind": plan.kind, **room}
@@ -180,7 +180,7 @@ def mended(setup: FragileSetup, scores: Mapping[str, HeadScores]) -> pd.DataFram
                 found = recovery(setup.model, few, heads, heads, **options)
             except NothingFlipped:
                 continue
-            rows.append(found.per_example.assign(k=k, task=task))
+            rows.append(found.per_trial.assign(k=k, task=task))
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame({"k": [], "task": [], "set": []})
 
 

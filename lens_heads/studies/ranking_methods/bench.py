@@ -21,7 +21,7 @@ import torch
 from lens_heads.evidence.areas import over_log_k
 from lens_heads.evidence.curve_results import AblationCurve, check_table
 from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve
-from lens_heads.heads.conditions import Condition, with_draws
+from lens_heads.heads.conditions import Condition, with_key
 from lens_heads.runs.fields import Fields, check_columns
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import read_json, user_path
@@ -147,7 +147,15 @@ def _kept(folder: Path, meta: Fields) -> FaithfulnessCurve:
         raise meta.wrong("shares", shares, wanted)
     table = with_draws(read_table(file))
     texts, key = ("method", "set", "heads", "trial"), ("method", "set", "k", "draw", "trial")
-    check_columns(file, table, texts, ("k", "draw"), ["value"], key=key, remedy=REMEDY)
+    check_columns(
+        file,
+        table,
+        texts,
+        ("k", "draw"),
+        ["value" if "value" in table else meta.text("metric")],
+        key=key,
+        remedy=REMEDY,
+    )
     layers, heads = sizes
     metric, mlps, d_model = (meta.found.get(name) for name in ("metric", "mlps", "d_model"))
     settings = {name: value for name, value in meta.found.items() if name not in KEPT}
