@@ -60,7 +60,9 @@ def _listed(values: Iterable[Any]) -> str:
 
 
 def _unablated(one: Row) -> str:
-    shares = [cell["mean"] for cell in pick(one["cells"], source="none", metric="greedy_match")]
+    # Older summaries call the columns "source" and "mean".
+    bare = [cell for cell in one["cells"] if "none" in (cell.get("method"), cell.get("source"))]
+    shares = [cell.get("value", cell.get("mean")) for cell in pick(bare, metric="greedy_match")]
     return num(sum(shares) / len(shares))
 
 

@@ -16,7 +16,7 @@ from lens_heads.evidence.grid import Grid
 from lens_heads.evidence.head_sets import capped
 from lens_heads.evidence.transfer_cells import NONE, RANDOM, seed_of
 from lens_heads.evidence.transfer_results import TransferMatrix
-from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
+from lens_heads.heads.conditions import KEY, NO_ABLATION, Condition, HeadSet, head_set
 from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import COLUMNS
@@ -66,7 +66,7 @@ def transfer_matrix(
         ks: numbers of heads, capped at the number of heads in the model.
         kind: as in `ablate`.
         controls: "random", on all trials, since the matrix compares item by item; () for none.
-        metric: the metric of the statistics; `per_item` has a column for every metric measured.
+        metric: the metric of the statistics; `per_trial` has a column for every metric measured.
         generate: also decode and judge text; otherwise only "logprob" and "greedy_match" are measured.
         **options: run options (`runs.options.RunOptions`; default max_new_tokens=30), and `reference` and the options of
             the ablation.
@@ -81,8 +81,8 @@ def transfer_matrix(
         >>> found = lh.evidence.transfer_matrix(
         ...     model, tasks, {"first": scores}, ks=[2], kind="zero", metric="greedy_match", generate=False, controls=()
         ... )
-        >>> found.per_item.groupby(["source", "target"])["greedy_match"].mean()
-        source  target
+        >>> found.per_trial.groupby(["method", "task"])["greedy_match"].mean()
+        method  task
         first   first     0.0
                 second    0.0
         none    first     1.0
@@ -106,7 +106,7 @@ def transfer_matrix(
     heads = {name: [str(head) for head in order[: sizes[-1]]] for name, order in orders.items()}
     meta = {**grid.settings, "heads": heads, "random_heads": drawn, "ks": sizes, "seed": controls.seed}
     meta |= {"completed": completed, "left_out": left_out}
-    matrix = TransferMatrix(per_item=rows, metric=metric, meta=meta)
+    matrix = TransferMatrix(per_trial=rows, metric=metric, meta=meta)
     if grid.folder is not None:
         matrix.save(grid.folder.path)
     return matrix
@@ -157,15 +157,13 @@ def _sets(
 def _complete(
     table: pd.DataFrame, tasks: Mapping[str, Sequence[EncodedTrial]], conditions: int
 ) -> tuple[pd.DataFrame, dict[str, list[str]]]:
-    """One row per item and cell, without the items that any cell lacks; and those items by task."""
-    columns = {"method": "source", "task": "target", "k": "k", "draw": "draw", "trial": "item"}
-    kept = [*columns.values(), *COLUMNS, *(name for name in METRICS if name in table.columns)]
-    found = table.rename(columns=columns)[kept]
-    cells = found.groupby(["target", "item"])["k"].transform("size")
+    """One row per trial and cell, without the trials that any cell lacks; and those trials by task."""
+    found = table[[*KEY, *COLUMNS, *(name for name in METRICS if name in table.columns)]]
+    cells = found.groupby(["task", "trial"])["k"].transform("size")
     rows = found[cells == conditions].reset_index(drop=True)
     left_out = {}
     for name, trials in tasks.items():
-        kept = set(rows.loc[rows["target"] == name, "item"])
+        kept = set(rows.loc[rows["task"] == name, "trial"])
         if not kept:
             raise RuntimeError(f"task {name!r}: every trial failed under some set of heads. See the warnings above.")
         if lost := [trial.id for trial in trials if trial.id not in kept]:

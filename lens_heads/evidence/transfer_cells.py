@@ -29,8 +29,8 @@ from lens_heads.stats.clusters import whole_clusters
 Means: TypeAlias = Float[np.ndarray, "sample condition"]
 
 NONE, RANDOM = "none", "random"
-CELL = ["source", "draw", "k"]
-"""The columns that identify a cell of a target: source "none" with k = 0 is no ablation, source "random" random heads."""
+CELL = ["method", "draw", "k"]
+"""The columns that identify a cell of a target: method "none" with k = 0 is no ablation, "random" random heads."""
 STATISTICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fragility": ("targets", ("diagonal", "relative")),
     "disruptivity": ("sources", ("diagonal", "relative")),
@@ -96,19 +96,19 @@ class Layout:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Layout:
-        """The layout of a long table with the columns source, target, k and draw. ValueError if it has none."""
-        targets = tuple(str(task) for task in frame["target"].unique())
-        sources = tuple(str(task) for task in frame["source"].unique() if task not in (NONE, RANDOM))
+        """The layout of a table with the columns method (the source), task (the target), k and draw. ValueError if it has none."""
+        targets = tuple(str(task) for task in frame["task"].unique())
+        sources = tuple(str(task) for task in frame["method"].unique() if task not in (NONE, RANDOM))
         for task in sources:
             if task not in targets:
                 raise ValueError(f"source {task!r} is not among the targets {', '.join(targets)}. Add its own task.")
         if not sources:
             raise ValueError(f"the table has no source but {NONE!r} and {RANDOM!r}. Add cells with heads ablated.")
-        odd = frame[(frame["source"] == NONE) != (frame["k"] == 0)]
+        odd = frame[(frame["method"] == NONE) != (frame["k"] == 0)]
         if not odd.empty:
-            source, k = odd.iloc[0][["source", "k"]]
-            raise ValueError(f"source={source!r}, k={k}: k must be 0 for source={NONE!r}, and only for it")
-        drawn = frame.loc[frame["source"] == RANDOM, "draw"]
+            source, k = odd.iloc[0][["method", "k"]]
+            raise ValueError(f"method={source!r}, k={k}: k must be 0 for method={NONE!r}, and only for it")
+        drawn = frame.loc[frame["method"] == RANDOM, "draw"]
         ks = sorted({int(k) for k in frame["k"]} - {0})
         return cls(sources, targets, tuple(ks), int(drawn.max()) + 1 if len(drawn) else 0)
 
@@ -199,14 +199,14 @@ class Counts:
 
 def items_of(rows: pd.DataFrame, layout: Layout, target: str, metric: str) -> Items:
     """One target's rows of a table with a row per cell and item. ValueError if cells have different items."""
-    wide = layout.ordered(rows.pivot(index=CELL, columns="item", values=metric), target)
+    wide = layout.ordered(rows.pivot(index=CELL, columns="trial", values=metric), target)
     values = wide.to_numpy(dtype=float)
     if np.isnan(values).any():
         cell, item = np.argwhere(np.isnan(values))[0]
         where = dict(zip(CELL, layout.conditions[cell], strict=True))
         missing = f"target {target!r}: item {wide.columns[item]!r} is missing from {where}"
         raise ValueError(f"{missing}. Run it there, or drop it everywhere.")
-    return Items(values, tuple(map(str, wide.columns)), groups_in(rows, wide.columns, "item"))
+    return Items(values, tuple(map(str, wide.columns)), groups_in(rows, wide.columns, "trial"))
 
 
 def counts_of(rows: pd.DataFrame, layout: Layout, target: str) -> Counts:

@@ -33,10 +33,10 @@ def read_counts(folder: str | Path) -> TransferMatrix:
         >>> _ = Path("baseline_results.json").write_text(json.dumps({"a": {"attempts": 10, "matches": 9}}))
         >>> cells = {"8": {"per_source_task": {"a": {"a": {"attempts": 10, "matches": 2}}}}}
         >>> _ = Path("cross_task_within_heads_ablation.json").write_text(json.dumps(cells))
-        >>> lh.evidence.read_counts(".").counts[["source", "target", "k", "matches"]]
-          source target  k  matches
-        0   none      a  0        9
-        1      a      a  8        2
+        >>> lh.evidence.read_counts(".").counts[["method", "task", "k", "matches"]]
+          method task  k  matches
+        0   none    a  0        9
+        1      a    a  8        2
     """
     names = ("baseline_results", "cross_task_within_heads_ablation", "random_ablation_control", "meta")
     baseline, cross, control, about = (user_path(folder, "folder") / f"{name}.json" for name in names)
@@ -97,7 +97,7 @@ def _inside(path: Path, found: Any, name: str) -> Mapping[str, Any]:
 def _row(path: Path, source: str, target: str, k: str | int, cell: Any) -> dict[str, Any]:
     try:
         counts = {"attempts": int(cell["attempts"]), "matches": int(cell["matches"])}
-        return {"source": source, "target": target, "k": int(k), "draw": 0, **counts}
+        return {"method": source, "k": int(k), "draw": 0, "task": target, **counts}
     except (KeyError, TypeError, ValueError) as error:
         where = f"source {source!r}, target {target!r}, k={k!r}"
         raise ValueError(f"{path}: {where} must have an integer k, attempts and matches: {error!r}") from None

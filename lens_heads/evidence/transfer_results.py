@@ -16,6 +16,8 @@ from jaxtyping import Bool, Float
 
 from lens_heads.evidence.transfer_cells import (
     CELL,
+    NONE,
+    RANDOM,
     STATISTICS,
     Cells,
     Counts,
@@ -26,6 +28,7 @@ from lens_heads.evidence.transfer_cells import (
     seed_of,
 )
 from lens_heads.evidence.transfer_intervals import contributions, of_items, of_samples
+from lens_heads.heads.conditions import KEY, with_key
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.result_folders import read_tables, write_tables
@@ -36,7 +39,8 @@ from lens_heads.stats.intervals import FEWEST
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-ABOUT, KINDS = "transfer.json", ("per_item", "counts")
+ABOUT, KINDS = "transfer.json", ("per_trial", "counts", "per_item")
+"""The files; the last is what older folders have in place of the first."""
 
 
 @typed_methods
@@ -44,10 +48,10 @@ ABOUT, KINDS = "transfer.json", ("per_item", "counts")
 class TransferMatrix(Drawn):
     """Every target task without ablation, with every source task's top k heads ablated, and with random heads ablated.
 
-    Holds one of two long tables, both with source ("none" at k = 0, a task, or "random"), target, k and draw (0 unless random).
-    `per_item`: also item and one column per metric; every cell of a target has the same items.
+    Holds one of two long tables, both with method (the source: "none" at k = 0, a task, or "random"), k, draw (0 unless random)
+    and task (the target). `per_trial`: also set, trial and one column per metric; every cell of a target has the same trials.
     `counts`: also attempts and matches, for published tables. Resampling is then binomial, independently for each cell: the
-    pairing of cells by item is lost, and a cell with no matches or only matches has no spread.
+    pairing of cells by trial is lost, and a cell with no matches or only matches has no spread.
 
     `metric` is the column that the statistics use; `dataclasses.replace(matrix, metric="contains")` selects another. Tables
     of statistics have k as rows and tasks as columns; `compare.cells` has the formulas. To exclude a task, remove its rows.
@@ -67,32 +71,35 @@ class TransferMatrix(Drawn):
         2         1.0     1.0
     """
 
-    per_item: pd.DataFrame | None = None
+    per_trial: pd.DataFrame | None = None
     counts: pd.DataFrame | None = None
     metric: str = "correct"
     meta: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if (self.per_item is None) == (self.counts is None):
-            raise ValueError("a TransferMatrix requires exactly one of per_item and counts")
-        measured = ["item", self.metric] if self.counts is None else ["attempts", "matches"]
-        columns, table = ["target", *CELL, *measured], self._table
+        if (self.per_trial is None) == (self.counts is None):
+            raise ValueError("a TransferMatrix requires exactly one of per_trial and counts")
+        name, measured = (
+            ("per_trial", ["trial", self.metric]) if self.counts is None else ("counts", ["attempts", "matches"])
+        )
+        object.__setattr__(self, name, with_key(self._table))
+        columns, table = ["task", *CELL, *measured], self._table
         missing = [column for column in columns if column not in table.columns]
         if missing:
             raise ValueError(f"the table has no column {', '.join(missing)}. It has {list(table.columns)}.")
         bad = table[table[columns].isna().any(axis=1)]
         if not bad.empty:
             first = bad[columns].to_dict("records")[0]
-            raise ValueError(f"{len(bad)} rows contain NaN, first {first}. Drop those items.")
-        twice = table[table.duplicated([column for column in columns if column in ("target", *CELL, "item")])]
+            raise ValueError(f"{len(bad)} rows contain NaN, first {first}. Drop those trials.")
+        twice = table[table.duplicated([column for column in columns if column in ("task", *CELL, "trial")])]
         if not twice.empty:
             first = twice[columns].to_dict("records")[0]
-            raise ValueError(f"the table repeats the cell or item {first}. Keep one row.")
+            raise ValueError(f"the table repeats the cell or trial {first}. Keep one row.")
         _ = self._measured  # Refuse an incomplete table now.
 
     @property
     def _table(self) -> pd.DataFrame:
-        return next(table for table in (self.per_item, self.counts) if table is not None)
+        return next(table for table in (self.per_trial, self.counts) if table is not None)
 
     @cached_property
     def _layout(self) -> Layout:
@@ -100,8 +107,8 @@ class TransferMatrix(Drawn):
 
     @cached_property
     def _measured(self) -> dict[str, Items | Counts]:
-        by_target = {target: self._table[self._table["target"] == target] for target in self.targets}
-        if self.per_item is None:
+        by_target = {target: self._table[self._table["task"] == target] for target in self.targets}
+        if self.per_trial is None:
             return {target: counts_of(rows, self._layout, target) for target, rows in by_target.items()}
         return {target: items_of(rows, self._layout, target, self.metric) for target, rows in by_target.items()}
 
@@ -133,11 +140,13 @@ class TransferMatrix(Drawn):
         """Mean metric per cell, as arrays in the order of `sources`, `targets` and `ks`."""
         return self._layout.cells(np.stack([target.means for target in self._measured.values()], -1))
 
-    def accuracy(self) -> pd.DataFrame:
-        """One row per cell: source, target, k, draw, accuracy (the mean of the metric), items."""
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per cell: method, set, k, draw, task, metric, value (its mean), trials."""
         cells, measured = pd.DataFrame(self._layout.conditions, columns=CELL), self._measured.items()
-        tables = [cells.assign(target=target, accuracy=found.means, items=found.n) for target, found in measured]
-        return pd.concat(tables, ignore_index=True)[["source", "target", "k", "draw", "accuracy", "items"]]
+        cells = cells.assign(set=cells["method"].where(cells["method"].isin([NONE, RANDOM]), "top"), metric=self.metric)
+        tables = [cells.assign(task=target, value=found.means, trials=found.n) for target, found in measured]
+        return pd.concat(tables, ignore_index=True)[[*KEY[:5], "metric", "value", "trials"]]
 
     def drop(self, relative: bool = False) -> pd.DataFrame:
         """acc[t, 0] - acc[s, t, k]: rows (k, source), columns targets; `.loc[k]` is the matrix at one k."""
@@ -234,7 +243,7 @@ class TransferMatrix(Drawn):
     ) -> Float[np.ndarray, "k column 2"]:
         """(low, high) of a statistic's mean over the tasks of each column; `draw`: resamples and seed."""
         checks.level(level)
-        if self.per_item is None:
+        if self.per_trial is None:
             enough = min(measured.n for measured in self._measured.values()) >= FEWEST
             return of_samples(self.resampled(name, *draw, **options), averaged, level) * (1 if enough else np.nan)
         items = {target: measured for target, measured in self._measured.items() if isinstance(measured, Items)}
@@ -250,8 +259,8 @@ class TransferMatrix(Drawn):
         return plots.transfer_map(self, k=self.ks[-1] if k is None else k, relative=relative, title=title)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the long table (`per_item.parquet` or `counts.parquet`) and `transfer.json` (metric, meta)."""
-        table = {KINDS[self.per_item is None]: self._table}
+        """Write the long table (`per_trial.parquet` or `counts.parquet`) and `transfer.json` (metric, meta)."""
+        table = {KINDS[self.per_trial is None]: self._table}
         return write_tables(folder, table, ABOUT, {"metric": self.metric, "meta": self.meta})
 
     @classmethod
@@ -259,7 +268,7 @@ class TransferMatrix(Drawn):
         """Read what `save` wrote. FileNotFoundError names a missing file."""
         kind = next((kind for kind in KINDS if (Path(folder) / f"{kind}.parquet").exists()), KINDS[0])
         table, rest = read_tables(folder, [kind], ABOUT, cls.__name__)
-        return cls(**table, **rest)
+        return cls(**{name.replace("item", "trial"): rows for name, rows in table.items()}, **rest)
 
     def _compute(self, name: str, cells: Cells, options: dict[str, bool]) -> Float[np.ndarray, "*sample k task"]:
         self._check(name, options)

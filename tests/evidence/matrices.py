@@ -12,7 +12,7 @@ from lens_heads.evidence.transfer_results import TransferMatrix
 
 
 def row(source: str, target: str, k: int, item: str, value: float, draw: int = 0) -> dict[str, Any]:
-    return {"source": source, "target": target, "k": k, "draw": draw, "item": item, "correct": float(value)}
+    return {"method": source, "task": target, "k": k, "draw": draw, "trial": item, "correct": float(value)}
 
 
 def worked() -> TransferMatrix:
@@ -27,7 +27,7 @@ def worked() -> TransferMatrix:
         for cell, values in cells.items():
             source, draw = cell if isinstance(cell, tuple) else (cell, 0)
             rows += [row(source, target, 8 * (source != NONE), f"i{i}", v, draw) for i, v in enumerate(values)]
-    return TransferMatrix(per_item=pd.DataFrame(rows), meta={"model": "worked"})
+    return TransferMatrix(per_trial=pd.DataFrame(rows), meta={"model": "worked"})
 
 
 def planted(
@@ -52,11 +52,11 @@ def planted(
             p = 0.9 - (0.1 * harm if source == RANDOM else harm) - 0.1 * (source == target)
             value = threshold + shared * rng.normal(size=items) < p
             rows += [row(source, target, k, f"{ids}{i:03}", v, draw) for i, v in enumerate(value)]
-    return TransferMatrix(per_item=pd.DataFrame(rows), meta={"model": f"planted-{seed}"})
+    return TransferMatrix(per_trial=pd.DataFrame(rows), meta={"model": f"planted-{seed}"})
 
 
 def counted(matrix: TransferMatrix) -> TransferMatrix:
     """The same matrix, its items forgotten."""
-    keys = ["source", "target", "k", "draw"]
+    keys = ["method", "task", "k", "draw"]
     table = matrix._table.groupby(keys, sort=False)["correct"].agg(attempts="size", matches="sum").reset_index()
     return TransferMatrix(counts=table.astype({"matches": int}), meta=matrix.meta)

@@ -170,16 +170,16 @@ def test_the_noise_ceiling_falls_with_the_items() -> None:
 @pytest.mark.slow
 def test_reliability_is_a_plain_split_half() -> None:
     m = planted(4, WEAK, ks=(4, 16), items=60, draws=0, shared=0.3)
-    per_item = m.per_item
-    assert per_item is not None
+    per_trial = m.per_trial
+    assert per_trial is not None
     rng, found = np.random.default_rng(0), []
     for _ in range(30):
         sides: list[list[pd.DataFrame]] = [[], []]
-        for _, rows in per_item.groupby("target"):
-            order = rng.permutation(rows["item"].unique())
+        for _, rows in per_trial.groupby("task"):
+            order = rng.permutation(rows["trial"].unique())
             for side, items in zip(sides, (order[:30], order[30:]), strict=True):
-                side.append(rows[rows["item"].isin(items)])
-        tables = [TransferMatrix(per_item=pd.concat(side)).fragility() for side in sides]
+                side.append(rows[rows["trial"].isin(items)])
+        tables = [TransferMatrix(per_trial=pd.concat(side)).fragility() for side in sides]
         x, y = (t.sub(t.mean(axis=1), axis=0)[list(WEAK)].to_numpy().ravel() for t in tables)
         r = np.corrcoef(x, y)[0, 1]
         found.append(2 * r / (1 + r) if r > 0 else r)

@@ -18,6 +18,7 @@ from lens_heads.answering.evaluation import METRICS, Evaluation
 from lens_heads.evidence import grid as ablation
 from lens_heads.evidence.transfer import transfer_matrix
 from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.heads.conditions import KEY
 from lens_heads.heads.grouping import COLUMNS
 from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import MadeOn
@@ -70,9 +71,9 @@ def evaluated(heads: tuple[Head, ...], target: str) -> Evaluation:
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
     matrix = matrix_of(gqa, generate=True, metric="correct", max_new_tokens=3, batch_size=batch_size)
-    table = matrix.per_item
+    table = matrix.per_trial
     assert table is not None
-    assert list(table.columns) == ["source", "target", "k", "draw", "item", *COLUMNS, *METRICS[: -len(CHOICE_METRICS)]]
+    assert list(table.columns) == [*KEY, *COLUMNS, *METRICS[: -len(CHOICE_METRICS)]]
     assert (matrix.sources, matrix.targets, matrix.ks, matrix.draws) == (("one", "two"), tuple(TASKS), (1, 3), 2)
     orders = {"one": SOURCES["one"].ranking(), "two": parsed(SOURCES["two"])}
     heads = {(source, k, 0): order[:k] for source, order in orders.items() for k in (1, 3)} | {("none", 0, 0): []}
@@ -80,8 +81,8 @@ def test_every_cell_is_evaluate_under_ablate(gqa: Any, batch_size: int) -> None:
         heads["random", k, draw] = parsed(matrix.meta["random_heads"][str(k)][draw])
     for (source, k, draw), target in itertools.product(heads, TASKS):
         expected = evaluated(tuple(heads[source, k, draw]), target)
-        rows = table[(table["source"] == source) & (table["k"] == k) & (table["draw"] == draw)]
-        rows = rows[rows["target"] == target].set_index("item").loc[list(expected.trial_ids)]
+        rows = table[(table["method"] == source) & (table["k"] == k) & (table["draw"] == draw)]
+        rows = rows[rows["task"] == target].set_index("trial").loc[list(expected.trial_ids)]
         assert len(rows) == len(TASKS[target])
         for metric, values in expected.metrics.items():
             found = torch.tensor(rows[metric].to_numpy(), dtype=torch.float32)
@@ -115,17 +116,17 @@ def test_items_keep_their_groups(gqa: Any) -> None:
         name: [replace(trial, group=f"{name} {trial.id[-1]}") for trial in listed] for name, listed in TASKS.items()
     }
     table = matrix_of(gqa, tasks=tasks, controls=lh.Controls("random", 1))._table
-    assert (table["group"] == table["target"] + " " + table["item"].str[-1]).all()
+    assert (table["group"] == table["task"] + " " + table["trial"].str[-1]).all()
     assert set(table["group_2"]) == {""}
 
 
 def test_the_matrix_is_laid_out_for_its_statistics(gqa: Any) -> None:
     matrix = matrix_of(gqa)
-    table = matrix.per_item
+    table = matrix.per_trial
     assert table is not None
 
     def mean(source: str, target: str, k: int) -> float:
-        rows = (table["source"] == source) & (table["target"] == target) & (table["k"] == k)
+        rows = (table["method"] == source) & (table["task"] == target) & (table["k"] == k)
         return float(table.loc[rows, "logprob"].mean())
 
     for k, target in itertools.product((1, 3), TASKS):
@@ -136,7 +137,7 @@ def test_the_matrix_is_laid_out_for_its_statistics(gqa: Any) -> None:
 def test_no_random_heads_when_none_are_asked_for(gqa: Any) -> None:
     matrix = matrix_of(gqa, controls=())
     assert matrix.draws == 0
-    assert set(matrix._table["source"]) == {"none", "one", "two"}
+    assert set(matrix._table["method"]) == {"none", "one", "two"}
 
 
 # What is run, and how often
@@ -148,7 +149,7 @@ def test_sets_that_sources_share_are_run_once(gqa: Any, counted: Counted) -> Non
     matrix = matrix_of(gqa, twins, ks=(1, 2), controls=())
     different = 1 + 3 + 2  # None; three best heads; two pairs, for the order is no matter.
     assert len(counted.batches) == different * 6
-    cells = matrix.accuracy().pivot(index=["source", "k"], columns="target", values="accuracy")
+    cells = matrix.frame.pivot(index=["method", "k"], columns="task", values="value")
     assert cells.loc[("one", 2)].equals(cells.loc[("two", 2)])
     assert not cells.loc[("one", 2)].equals(cells.loc[("three", 2)])
 
@@ -220,7 +221,7 @@ def test_a_trial_that_fails_under_one_set_is_left_out_under_all(gqa: Any, monkey
     ):
         found = matrix_of(gqa)
     assert found.meta["left_out"] == {"one": ["random-10"]}
-    kept = clean[(clean["target"] != "one") | (clean["item"] != "random-10")].reset_index(drop=True)
+    kept = clean[(clean["task"] != "one") | (clean["trial"] != "random-10")].reset_index(drop=True)
     pd.testing.assert_frame_equal(found._table, kept)
 
 

@@ -34,15 +34,15 @@ def test_the_published_matrix_comes_out() -> None:
     assert (len(m.sources), len(m.targets), m.draws) == (9, 9, 1)
     assert list(m.ks) == raw("meta.json")["ablation_k_values"]
     assert m.meta == {"model": "meta-llama/Meta-Llama-3-8B-Instruct"}
-    table = m.accuracy().set_index(["source", "target", "k"])
+    table = m.frame.set_index(["method", "task", "k"])
     for task in base:
-        assert table.loc[("none", task, 0), "accuracy"] == rate(base[task]) == base[task]["accuracy"]
-        assert table.loc[("none", task, 0), "items"] == base[task]["attempts"]
+        assert table.loc[("none", task, 0), "value"] == rate(base[task]) == base[task]["accuracy"]
+        assert table.loc[("none", task, 0), "trials"] == base[task]["attempts"]
     for k in m.ks:
         cells = cross[str(k)]["per_source_task"]
         for source in m.sources:
             for target in m.targets:
-                assert table.loc[(source, target, k), "accuracy"] == cells[source][target]["accuracy"]
+                assert table.loc[(source, target, k), "value"] == cells[source][target]["accuracy"]
                 drop = rate(base[target]) - rate(cells[source][target])
                 assert m.drop().loc[(k, source), target] == pytest.approx(drop)
 

@@ -32,16 +32,16 @@ def nats(rng: np.random.Generator, items: int = 12, draws: int = 5, ks: tuple[in
                 luck = by_draw[place, draw] + 0.2 * rng.normal()
                 cells[RANDOM, draw, k] = base - CHANCE - weak / 2 + luck + 0.3 * rng.normal(size=items)
         at = pd.MultiIndex.from_tuples([(*cell, f"i{i:02}") for cell in cells for i in range(items)])
-        frame = at.to_frame(index=False, name=["source", "draw", "k", "item"])
+        frame = at.to_frame(index=False, name=["method", "draw", "k", "trial"])
         parts.append(frame.assign(target=target, logprob=np.concatenate([*cells.values()])))
-    return TransferMatrix(per_item=pd.concat(parts, ignore_index=True), metric="logprob")
+    return TransferMatrix(per_trial=pd.concat(parts, ignore_index=True), metric="logprob")
 
 
 def wide(m: TransferMatrix, target: str, metric: str) -> Any:
     """A function of (source, k, draw) that gives the metric of every item, in the order of their ids."""
-    table = m.per_item
+    table = m.per_trial
     assert table is not None
-    rows = table[table["target"] == target].set_index(["source", "k", "draw", "item"])[metric].sort_index()
+    rows = table[table["task"] == target].set_index(["method", "k", "draw", "trial"])[metric].sort_index()
 
     def cell(source: str, k: int, draw: int = 0) -> np.ndarray:
         return rows.loc[source, k, draw].to_numpy(dtype=float)
@@ -105,17 +105,17 @@ def test_the_mean_over_tasks_shares_the_draws_of_random_heads() -> None:
 
 def test_items_of_one_group_count_together() -> None:
     m = nats(np.random.default_rng(4))
-    table = m.per_item
+    table = m.per_trial
     assert table is not None
-    pairs = "g" + (table["item"].str[1:].astype(int) // 2).astype(str)
-    grouped = TransferMatrix(per_item=table.assign(group=pairs, group_2=""), metric="logprob")
+    pairs = "g" + (table["trial"].str[1:].astype(int) // 2).astype(str)
+    grouped = TransferMatrix(per_trial=table.assign(group=pairs, group_2=""), metric="logprob")
     cell = wide(m, "a", "logprob")
     lost = cell(NONE, 0) - np.mean([cell(source, 4) for source in TASKS], axis=0)
     _, low, high = grouped.interval("fragility")
     labels = [f"g{i // 2}" for i in range(12)]
     expected = mean_interval(torch.from_numpy(lost), groups=labels)
     assert [low.loc[4, "a"], high.loc[4, "a"]] == pytest.approx([float(end) for end in expected[1:]], abs=1e-6)
-    few = TransferMatrix(per_item=table.assign(group=pairs.where(table["target"] != "b", "one")), metric="logprob")
+    few = TransferMatrix(per_trial=table.assign(group=pairs.where(table["task"] != "b", "one")), metric="logprob")
     _, low, high = few.interval("fragility")
     assert low.isna().loc[4].to_dict() == {task: task == "b" for task in TASKS}
     assert few.interval("disruptivity").low.isna().loc[4].to_dict() == {task: task != "b" for task in TASKS}
@@ -125,18 +125,18 @@ def test_items_of_one_group_count_together() -> None:
 def test_a_relative_drop_is_a_ratio() -> None:
     """Exact for drops in proportion to the base, and as wide as resampling the ratio says."""
     m = nats(np.random.default_rng(5), items=40)
-    table = m.per_item
+    table = m.per_trial
     assert table is not None
-    positive = TransferMatrix(per_item=table.assign(p=np.exp(table["logprob"] / 4)), metric="p")
+    positive = TransferMatrix(per_trial=table.assign(p=np.exp(table["logprob"] / 4)), metric="p")
     _, low, high = positive.interval("fragility", relative=True)
     value = positive.fragility(relative=True)
     samples = positive.resampled("fragility", n=4000, relative=True)[:, 0]
     np.testing.assert_allclose(((high - low) / 2).loc[4], 2.02 * samples.std(0) * np.sqrt(40 / 39), rtol=0.12)
     assert ((low < value) & (value < high)).all(axis=None)
-    base = table[table["source"] == NONE].set_index(["target", "item"])["logprob"].rename("base")
-    joined = table.join(base, on=["target", "item"])
-    share = joined["source"].map({NONE: 1.0, RANDOM: 0.9}).fillna(0.75)
-    exact = TransferMatrix(per_item=joined.assign(p=np.exp(joined["base"]) * share), metric="p")
+    base = table[table["method"] == NONE].set_index(["task", "trial"])["logprob"].rename("base")
+    joined = table.join(base, on=["task", "trial"])
+    share = joined["method"].map({NONE: 1.0, RANDOM: 0.9}).fillna(0.75)
+    exact = TransferMatrix(per_trial=joined.assign(p=np.exp(joined["base"]) * share), metric="p")
     for name, expected in (("fragility", 0.25), ("beyond_random", 0.15), ("disruptivity", 0.25), ("specificity", 0)):
         for end in exact.interval(name, relative=True)[1:]:
             np.testing.assert_allclose(end, expected, atol=1e-9)
@@ -144,15 +144,15 @@ def test_a_relative_drop_is_a_ratio() -> None:
 
 def test_a_relative_drop_has_no_bounds_where_the_base_may_be_zero() -> None:
     m = planted(3, dict.fromkeys(TASKS, 0.2), items=12)
-    table = m.per_item
+    table = m.per_trial
     assert table is not None
-    rare = (table["target"] == "b") & (table["source"] == NONE)
-    low = TransferMatrix(per_item=table.assign(correct=table["correct"].where(~rare, table["item"] == "i003")))
+    rare = (table["task"] == "b") & (table["method"] == NONE)
+    low = TransferMatrix(per_trial=table.assign(correct=table["correct"].where(~rare, table["trial"] == "i003")))
     found = low.interval("fragility", relative=True)
     assert np.isfinite(low.fragility(relative=True)).all(axis=None)
     assert all(end["b"].isna().all() and end.drop(columns="b").notna().all(axis=None) for end in found[1:])
     assert all(end.notna().all(axis=None) for end in low.interval("fragility")[1:])
-    dead = TransferMatrix(per_item=table.assign(correct=table["correct"].where(table["target"] != "b", 0.0)))
+    dead = TransferMatrix(per_trial=table.assign(correct=table["correct"].where(table["task"] != "b", 0.0)))
     over = dead.over_tasks("fragility", relative=True)
     np.testing.assert_allclose(over["value"], dead.fragility(relative=True).drop(columns="b").mean(axis=1))
     assert over.notna().all(axis=None), "a task without a relative drop is omitted"
@@ -161,9 +161,9 @@ def test_a_relative_drop_has_no_bounds_where_the_base_may_be_zero() -> None:
 def test_right_answers_that_never_change_are_not_certain() -> None:
     """Twelve items that stay right: two more, one lost and one gained, give t(13) * sqrt(2 / 13 / 14)."""
     m = planted(3, dict.fromkeys(TASKS, 0.2), items=12, draws=6)
-    table = m.per_item
+    table = m.per_trial
     assert table is not None
-    still = TransferMatrix(per_item=table.assign(correct=1.0))
+    still = TransferMatrix(per_trial=table.assign(correct=1.0))
     reach = 2.160368656 * np.sqrt(2 / 13 / 14)
     for name in ("fragility", "random", "beyond_random"):
         _, low, high = still.interval(name)
@@ -182,11 +182,11 @@ def test_intervals_of_right_answers_cover() -> None:
         rows = [(NONE, 0, 0, rng.random(20) < p), ("a", 0, 4, rng.random(20) < q), (RANDOM, 0, 4, rng.random(20) < p)]
         parts = [
             pd.DataFrame(
-                {"source": s, "target": "a", "k": k, "draw": d, "item": range(20), "correct": hits.astype(float)}
+                {"method": s, "task": "a", "k": k, "draw": d, "trial": range(20), "correct": hits.astype(float)}
             )
             for s, d, k, hits in rows
         ]
-        _, low, high = TransferMatrix(per_item=pd.concat(parts)).interval("fragility", n=200)
+        _, low, high = TransferMatrix(per_trial=pd.concat(parts)).interval("fragility", n=200)
         held.append(low.loc[4, "a"] <= p - q <= high.loc[4, "a"])
     assert np.mean(held) >= 0.93
 

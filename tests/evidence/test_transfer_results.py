@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from lens_heads.evidence.transfer_cells import STATISTICS
 from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.runs.tables import write_table
 from tests.evidence.matrices import counted, planted, row, worked
 
 WEAK = {"a": 0.5, "b": 0.0, "c": 0.25, "d": 0.1}
@@ -23,10 +24,10 @@ WEAK = {"a": 0.5, "b": 0.0, "c": 0.25, "d": 0.1}
 def accuracy(matrix: TransferMatrix, source: str, target: str, k: int, draw: int = 0, metric: str = "correct") -> float:
     """A cell, straight from the table."""
     t = matrix._table
-    rows = t[(t["source"] == source) & (t["target"] == target) & (t["k"] == k) & (t["draw"] == draw)]
+    rows = t[(t["method"] == source) & (t["task"] == target) & (t["k"] == k) & (t["draw"] == draw)]
     return (
         float(rows[metric].mean())
-        if matrix.per_item is not None
+        if matrix.per_trial is not None
         else float(rows["matches"].sum() / rows["attempts"].sum())
     )
 
@@ -103,13 +104,13 @@ def test_a_wrong_formula_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         pd.testing.assert_frame_equal(m.statistic("disruptivity"), looped(m, "disruptivity"), check_names=False)
 
 
-def test_accuracy_has_a_row_per_cell() -> None:
+def test_the_frame_has_a_row_per_cell() -> None:
     for m in (planted(1, WEAK), counted(planted(1, WEAK))):
-        table = m.accuracy()
+        table = m.frame
         assert len(table) == 4 * (1 + 4 * 3 + 2 * 3)
-        assert (table["items"] == 40).all()
+        assert (table["trials"] == 40).all()
         for r in table.sample(20, random_state=0).to_dict("records"):
-            assert r["accuracy"] == pytest.approx(accuracy(m, r["source"], r["target"], r["k"], r["draw"]))
+            assert r["value"] == pytest.approx(accuracy(m, r["method"], r["task"], r["k"], r["draw"]))
 
 
 def test_a_target_without_a_source_of_its_own_counts_as_a_target() -> None:
@@ -119,10 +120,10 @@ def test_a_target_without_a_source_of_its_own_counts_as_a_target() -> None:
 
 
 def test_a_relative_drop_without_a_baseline_is_nan() -> None:
-    table = worked().per_item
+    table = worked().per_trial
     assert table is not None
-    dead = table.assign(correct=np.where(table["target"] == "b", 0.0, table["correct"]))
-    m = TransferMatrix(per_item=dead)
+    dead = table.assign(correct=np.where(table["task"] == "b", 0.0, table["correct"]))
+    m = TransferMatrix(per_trial=dead)
     assert np.isnan(m.fragility(relative=True).loc[8, "b"])
     assert m.fragility(relative=True).loc[8, "a"] == 0.75
     e = m.disruptivity(relative=True).loc[8]
@@ -131,9 +132,9 @@ def test_a_relative_drop_without_a_baseline_is_nan() -> None:
 
 
 def test_another_metric_is_a_replacement() -> None:
-    table = worked().per_item
+    table = worked().per_trial
     assert table is not None
-    m = TransferMatrix(per_item=table.assign(logprob=-2.0 - table["correct"]))
+    m = TransferMatrix(per_trial=table.assign(logprob=-2.0 - table["correct"]))
     other = replace(m, metric="logprob")
     assert other.fragility().loc[8, "a"] == -0.75
     with pytest.raises(ValueError, match="relative=True requires a non-negative metric"):
@@ -164,15 +165,15 @@ def test_counts_are_resampled_as_binomials() -> None:
 
 def test_groups_of_items_are_resampled_and_halved_whole() -> None:
     m = planted(4, WEAK, items=12)
-    table = m.per_item
+    table = m.per_trial
     assert table is not None
-    grouped = TransferMatrix(per_item=table.assign(group="g" + (table["item"].str[1:].astype(int) // 4).astype(str)))
-    of_a = {item: table[(table["item"] == item) & (table["target"] == "a")] for item in m.items("a") or ()}
+    grouped = TransferMatrix(per_trial=table.assign(group="g" + (table["trial"].str[1:].astype(int) // 4).astype(str)))
+    of_a = {item: table[(table["trial"] == item) & (table["task"] == "a")] for item in m.items("a") or ()}
 
     def whole(items: list[str]) -> float:
         rows = pd.concat([of_a[item] for item in items])
-        base = rows.loc[rows["source"] == "none", "correct"].mean()
-        return float(base - rows.loc[rows["source"].isin(WEAK) & (rows["k"] == 4), "correct"].mean())
+        base = rows.loc[rows["method"] == "none", "correct"].mean()
+        return float(base - rows.loc[rows["method"].isin(WEAK) & (rows["k"] == 4), "correct"].mean())
 
     names = list(of_a)
     groups = [names[0:4], names[4:8], names[8:12]]
@@ -207,10 +208,10 @@ def test_draws_of_random_heads_are_resampled_too() -> None:
 
 def test_equal_items_and_seed_give_equal_resamples_in_any_matrix() -> None:
     m = planted(3, WEAK)
-    table = m.per_item
+    table = m.per_trial
     assert table is not None
     first = m.resampled("fragility", n=20, seed=3)
-    again = TransferMatrix(per_item=table.sample(frac=1, random_state=0))
+    again = TransferMatrix(per_trial=table.sample(frac=1, random_state=0))
     order = [again.targets.index(target) for target in m.targets]
     np.testing.assert_allclose(again.resampled("fragility", n=20, seed=3)[:, :, order], first, atol=1e-12)
     assert again.items("a") == m.items("a")
@@ -222,9 +223,9 @@ def test_equal_items_and_seed_give_equal_resamples_in_any_matrix() -> None:
 @given(st.integers(0, 1000), st.permutations(list(WEAK)))
 def test_the_order_of_rows_is_no_matter(seed: int, order: list[str]) -> None:
     m = planted(1, WEAK, items=6)
-    table = m.per_item
+    table = m.per_trial
     assert table is not None
-    shuffled = TransferMatrix(per_item=table.sample(frac=1, random_state=seed))
+    shuffled = TransferMatrix(per_trial=table.sample(frac=1, random_state=seed))
     for name in STATISTICS:
         found = shuffled.statistic(name)[order].sort_index()
         pd.testing.assert_frame_equal(found, m.statistic(name)[order], check_names=False)
@@ -237,12 +238,17 @@ def test_the_order_of_rows_is_no_matter(seed: int, order: list[str]) -> None:
 def test_saved_and_loaded_is_the_same(matrix: TransferMatrix, tmp_path: Path) -> None:
     found = TransferMatrix.load(matrix.save(tmp_path / "m"))
     pd.testing.assert_frame_equal(found._table, matrix._table)
-    assert (found.metric, found.meta, found.per_item is None) == (
+    assert (found.metric, found.meta, found.per_trial is None) == (
         "correct",
         {"model": "worked"},
-        matrix.per_item is None,
+        matrix.per_trial is None,
     )
-    for name in ("transfer.json", "per_item.parquet" if matrix.per_item is not None else "counts.parquet"):
+    if matrix.per_trial is not None:  # What older versions wrote.
+        older = matrix.per_trial.rename(columns={"method": "source", "task": "target", "trial": "item"})
+        write_table(tmp_path / "older" / "per_item.parquet", older)
+        (tmp_path / "older" / "transfer.json").write_text((tmp_path / "m" / "transfer.json").read_text())
+        pd.testing.assert_frame_equal(TransferMatrix.load(tmp_path / "older")._table, matrix._table)
+    for name in ("transfer.json", "per_trial.parquet" if matrix.per_trial is not None else "counts.parquet"):
         (tmp_path / "m" / name).unlink()
         with pytest.raises(FileNotFoundError, match=r"is missing\. .* written by TransferMatrix\.save"):
             TransferMatrix.load(tmp_path / "m")
@@ -257,7 +263,7 @@ def test_it_says_what_it_is() -> None:
 
 
 def without(**cell: Any) -> pd.DataFrame:
-    table = worked().per_item
+    table = worked().per_trial
     assert table is not None
     keep = np.ones(len(table), dtype=bool)
     for column, value in cell.items():
@@ -266,27 +272,27 @@ def without(**cell: Any) -> pd.DataFrame:
 
 
 def extra(*rows: dict[str, Any]) -> pd.DataFrame:
-    return pd.concat([worked().per_item, pd.DataFrame(list(rows))], ignore_index=True)
+    return pd.concat([worked().per_trial, pd.DataFrame(list(rows))], ignore_index=True)
 
 
 RAGGED = {
-    "a cell": (without(source="a", target="b"), "no cell for source 'a', draw 0, target 'b', k=8"),
-    "no baseline": (without(source="none", target="c"), "no cell for source 'none', draw 0, target 'c', k=0"),
-    "a draw": (without(source="random", draw=1, target="a"), "no cell for source 'random', draw 1, target 'a', k=8"),
-    "an item": (without(source="b", target="c", item="i1"), r"item 'i1' is missing from \{'source': 'b'"),
+    "a cell": (without(method="a", task="b"), "no cell for source 'a', draw 0, target 'b', k=8"),
+    "no baseline": (without(method="none", task="c"), "no cell for source 'none', draw 0, target 'c', k=0"),
+    "a draw": (without(method="random", draw=1, task="a"), "no cell for source 'random', draw 1, target 'a', k=8"),
+    "an item": (without(method="b", task="c", trial="i1"), r"item 'i1' is missing from \{'method': 'b'"),
     "a k": (extra(row("a", "a", 16, "i0", 1)), "no cell for source 'b', draw 0, target 'a', k=16"),
     "twice": (
         extra(row("a", "a", 8, "i0", 1)),
-        r"repeats the cell or item \{'target': 'a', 'source': 'a', .*'item': 'i0'",
+        r"repeats the cell or trial \{'task': 'a', 'method': 'a', .*'trial': 'i0'",
     ),
-    "nan": (extra(row("a", "a", 8, "i9", np.nan)), r"1 rows contain NaN, first \{'target': 'a'"),
+    "nan": (extra(row("a", "a", 8, "i9", np.nan)), r"1 rows contain NaN, first \{'task': 'a'"),
     "unknown source": (extra(row("z", "a", 8, "i0", 1)), "source 'z' is not among the targets a, b, c"),
     "ablation of none": (
         extra(row("none", "a", 8, "i0", 1)),
-        "source='none', k=8: k must be 0 for source='none'",
+        "method='none', k=8: k must be 0 for method='none'",
     ),
-    "no source": (without(source="a").query("source != 'b'"), "the table has no source but"),
-    "no column": (worked().per_item.drop(columns="item"), r"the table has no column item\. It has \['source'"),  # type: ignore[union-attr]
+    "no source": (without(method="a").query("method != 'b'"), "the table has no source but"),
+    "no column": (worked().per_trial.drop(columns="trial"), r"the table has no column trial\. It has \['method'"),  # type: ignore[union-attr]
 }
 
 
@@ -294,7 +300,7 @@ RAGGED = {
 def test_tables_that_are_no_matrix_are_refused(case: Any) -> None:
     table, message = case
     with pytest.raises(ValueError, match=message):
-        TransferMatrix(per_item=table)
+        TransferMatrix(per_trial=table)
 
 
 @pytest.mark.parametrize(
@@ -308,15 +314,15 @@ def test_tables_that_are_no_matrix_are_refused(case: Any) -> None:
 )
 def test_counts_that_cannot_be_are_refused(attempts: float, matches: float, message: str) -> None:
     table = counted(worked())._table.astype({"matches": float})
-    at = table.index[(table["source"] == "b") & (table["target"] == "a")]
+    at = table.index[(table["method"] == "b") & (table["task"] == "a")]
     table.loc[at, "attempts"], table.loc[at, "matches"] = attempts, matches
-    with pytest.raises(ValueError, match=rf"target 'a', \{{'source': 'b', 'draw': 0, 'k': 8\}}: {message}"):
+    with pytest.raises(ValueError, match=rf"target 'a', \{{'method': 'b', 'draw': 0, 'k': 8\}}: {message}"):
         TransferMatrix(counts=table)
 
 
 def test_one_table_is_needed() -> None:
-    for tables in ({}, {"per_item": worked().per_item, "counts": counted(worked()).counts}):
-        with pytest.raises(ValueError, match="requires exactly one of per_item and counts"):
+    for tables in ({}, {"per_trial": worked().per_trial, "counts": counted(worked()).counts}):
+        with pytest.raises(ValueError, match="requires exactly one of per_trial and counts"):
             TransferMatrix(**tables)
 
 
@@ -328,18 +334,18 @@ def test_unknown_statistics_and_options_are_refused() -> None:
         m.interval("specificity", diagonal=True)
     with pytest.raises(ValueError, match="level=95: must lie strictly between 0 and 1"):
         m.interval("fragility", level=95)
-    alone = TransferMatrix(per_item=without(source="random"))
+    alone = TransferMatrix(per_trial=without(method="random"))
     for call in (alone.random, alone.beyond_random):
         with pytest.raises(ValueError, match="requires random heads, which were not ablated"):
             call()
 
 
 def test_one_item_has_no_halves() -> None:
-    table = worked().per_item
+    table = worked().per_trial
     assert table is not None
-    m = TransferMatrix(per_item=table[(table["target"] != "b") | (table["item"] == "i0")])
+    m = TransferMatrix(per_trial=table[(table["task"] != "b") | (table["trial"] == "i0")])
     assert m.fragility().loc[8, "b"] == 0.5
     with pytest.raises(ValueError, match="target 'b' has only one item"):
         m.halves("fragility")
     with pytest.raises(ValueError, match="target 'a' has only one item, or group of items, so it has no spread"):
-        TransferMatrix(per_item=table.assign(group="company")).halves("fragility")
+        TransferMatrix(per_trial=table.assign(group="company")).halves("fragility")

@@ -32,10 +32,10 @@ def test_the_map_is_the_drops_at_one_k_with_random_heads_below() -> None:
 def test_relative_drops_and_gains() -> None:
     m = worked()
     np.testing.assert_array_equal(m.plot(8, relative=True).data[0].z[1], [0.5, 1, 0])
-    table = m.per_item
+    table = m.per_trial
     assert table is not None
-    better = table["correct"].where((table["source"] != "a") | (table["target"] != "b"), 1.0)
-    drawn = TransferMatrix(per_item=table.assign(correct=better)).plot(8).data[0]
+    better = table["correct"].where((table["method"] != "a") | (table["task"] != "b"), 1.0)
+    drawn = TransferMatrix(per_trial=table.assign(correct=better)).plot(8).data[0]
     assert drawn.z[0][1] == -0.5
     assert (drawn.zmin, drawn.zmax, drawn.zmid) == (-1, 1, 0)
 

@@ -44,13 +44,13 @@ def matrix(drops: np.ndarray, noise: float = 0.0, items: int = 6, tasks: tuple[s
             base = rng.normal()
             costs = {(source, 0): drops[at, place] + noise * rng.normal() for at, source in enumerate(tasks)}
             costs |= {(RANDOM, draw): 0.5 * (draw + 1) for draw in range(2)}
-            about = {"target": target, "item": f"{target}-{item}"}
-            rows.append({**about, "source": NONE, "draw": 0, "k": 0, "logprob": base})
+            about = {"task": target, "trial": f"{target}-{item}"}
+            rows.append({**about, "method": NONE, "draw": 0, "k": 0, "logprob": base})
             rows += [
-                {**about, "source": source, "draw": draw, "k": 64, "logprob": base - cost}
+                {**about, "method": source, "draw": draw, "k": 64, "logprob": base - cost}
                 for (source, draw), cost in costs.items()
             ]
-    return lh.evidence.TransferMatrix(per_item=pd.DataFrame(rows), metric="logprob")
+    return lh.evidence.TransferMatrix(per_trial=pd.DataFrame(rows), metric="logprob")
 
 
 def effects(seed: int, tasks: int) -> np.ndarray:
@@ -191,16 +191,16 @@ def lead_at_random(seed: int, tasks: tuple[str, ...] = TASKS[:2]) -> tuple[Any, 
     for task in tasks:
         for item in (f"{task}-{item}" for item in range(10)):
             cost = {name: each + 0.3 * rng.normal() for name, each in costs.items()} | {"none": 0.0}
-            about = {"target": task, "item": item, "draw": 0}
-            rows += [{**about, "source": source, "k": 64, "logprob": -cost["lead"]} for source in tasks]
-            rows.append({**about, "source": NONE, "k": 0, "logprob": 0.0})
+            about = {"task": task, "trial": item, "draw": 0}
+            rows += [{**about, "method": source, "k": 64, "logprob": -cost["lead"]} for source in tasks]
+            rows.append({**about, "method": NONE, "k": 0, "logprob": 0.0})
             for name, each in cost.items():
                 condition = {"none": ("none", "none", 0), "lead": (ALL, "top", 4)}.get(name, ("any", "random", 4))
                 about_draw = {"task": ALL, "trial": item, "draw": name if isinstance(name, int) else 0, "heads": ""}
                 drawn.append(
                     {**about_draw, **dict(zip(("method", "set", "k"), condition, strict=True)), "logprob": -each}
                 )
-    found = lh.evidence.TransferMatrix(per_item=pd.DataFrame(rows), metric="logprob")
+    found = lh.evidence.TransferMatrix(per_trial=pd.DataFrame(rows), metric="logprob")
     return found, AblationCurve(pd.DataFrame(drawn), {})
 
 
@@ -248,10 +248,10 @@ def test_the_verdict_on_a_pair_is_that_inside_answer_formats() -> None:
 def test_disruptivity_beyond_random_is_less_by_what_random_heads_cost_the_other_tasks() -> None:
     drops = effects(5, 8)
     found = matrix(drops, items=2)
-    rows = found.per_item
+    rows = found.per_trial
     assert rows is not None
-    fragile = rows["target"].map(dict(zip(TASKS, range(8), strict=True))) * (rows["source"] == RANDOM)
-    changed = replace(found, per_item=rows.assign(logprob=rows["logprob"] - fragile))
+    fragile = rows["task"].map(dict(zip(TASKS, range(8), strict=True))) * (rows["method"] == RANDOM)
+    changed = replace(found, per_trial=rows.assign(logprob=rows["logprob"] - fragile))
     table = _disruptivity_beyond_random(changed)
     for s, task in enumerate(TASKS):
         others = [t for t in range(8) if t != s]

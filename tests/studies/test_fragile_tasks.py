@@ -103,7 +103,7 @@ def test_a_preset_s_costs_are_the_passes_that_run(models: list[Any], done: Any) 
     (findings, (pair,)), _ = done
     costs, each = FragileStudy(TINY, "own").costs(models[0]), findings[0]
     assert costs["detection"] == sum(each.scores["qr"][task].per_trial.shape[0] for task in FOUR)
-    assert costs["transfer"] == len(each.matrix.per_item)
+    assert costs["transfer"] == len(each.matrix.per_trial)
     assert costs["headline"] == len(each.curve.per_trial)
     patched = each.frames["recovery"].query("set == 'patched' and task != @ALL")
     assert (
@@ -127,13 +127,13 @@ def test_fair_controls_cost_passes_of_their_own(
 def test_sources_are_compared_trial_by_trial_with_the_same_random_sets(done: Any) -> None:
     (findings, _), _ = done
     for each in findings:
-        rows, drawn = each.matrix.per_item, each.curve.per_trial
+        rows, drawn = each.matrix.per_trial, each.curve.per_trial
         k, pooled = each.sizes[each.headline], each.curve.rankings[0]
-        clean = rows[rows["source"] == "none"].set_index("item")["logprob"]
-        of_tasks = rows[(rows["k"] == k) & rows["source"].isin(FOUR)]
+        clean = rows[rows["method"] == "none"].set_index("trial")["logprob"]
+        of_tasks = rows[(rows["k"] == k) & rows["method"].isin(FOUR)]
         logprobs = {
-            OTHERS: of_tasks[of_tasks["source"] != of_tasks["target"]].groupby("item")["logprob"].mean(),
-            OWN: of_tasks[of_tasks["source"] == of_tasks["target"]].set_index("item")["logprob"],
+            OTHERS: of_tasks[of_tasks["method"] != of_tasks["task"]].groupby("trial")["logprob"].mean(),
+            OWN: of_tasks[of_tasks["method"] == of_tasks["task"]].set_index("trial")["logprob"],
             pooled: drawn[(drawn["set"] == "top") & (drawn["method"] == pooled)].set_index("trial")["logprob"],
         }
         table = each.frames["sources"].set_index(["source", "task"])

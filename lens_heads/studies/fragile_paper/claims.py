@@ -256,11 +256,11 @@ def sources(matrix: TransferMatrix, curve: AblationCurve, k: int) -> pd.DataFram
     """
     (size,) = {one.k for one in curve.conditions() if one.k}
     targets = {item: task for task in matrix.targets for item in matrix.items(task) or ()}
-    ablated = matrix.per_item
+    ablated = matrix.per_trial
     assert ablated is not None
-    ablated = ablated[(ablated["k"] == k) & ~ablated["source"].isin([NONE, RANDOM])]
-    own = ablated["source"] == ablated["target"]
-    values = {name: ablated[mine].groupby("item")[METRIC].mean() for name, mine in ((OWN, own), (OTHERS, ~own))}
+    ablated = ablated[(ablated["k"] == k) & ~ablated["method"].isin([NONE, RANDOM])]
+    own = ablated["method"] == ablated["task"]
+    values = {name: ablated[mine].groupby("trial")[METRIC].mean() for name, mine in ((OWN, own), (OTHERS, ~own))}
     values |= {name: curve.values(Condition.top(name, size), METRIC) for name in curve.rankings}
     measured, rows = curve.conditions(), []
     for name, every in values.items():
@@ -342,19 +342,19 @@ def related_gap(matrix: TransferMatrix, k: int) -> Gap:
 
     The interval is over the items of every task. All NaN where too few tasks leave nothing to compare.
     """
-    rows, tasks = matrix.per_item, list(matrix.targets)
+    rows, tasks = matrix.per_trial, list(matrix.targets)
     found = weights(relation(tasks))
     assert rows is not None
-    rows = rows[(rows["k"] == k) & ~rows["source"].isin([NONE, RANDOM])]
+    rows = rows[(rows["k"] == k) & ~rows["method"].isin([NONE, RANDOM])]
     tables, groups, drops = [], [], np.zeros_like(relation(tasks), dtype=float)
     for place, task in enumerate(tasks):
-        own = rows[rows["target"] == task]
-        values = own.pivot(index="item", columns="source", values=matrix.metric)[tasks]
+        own = rows[rows["task"] == task]
+        values = own.pivot(index="trial", columns="method", values=matrix.metric)[tasks]
         drops[:, place] = -values.mean()  # Effects of targets take out what there is without ablation.
         if found is not None:
             tables.append(torch.from_numpy(-(values.to_numpy() @ found[:, place]))[None])
-            groups.append(groups_in(own, values.index, "item"))
-    items = rows["item"].nunique()
+            groups.append(groups_in(own, values.index, "trial"))
+    items = rows["trial"].nunique()
     if found is None:
         return Gap(NOTHING, math.nan, items)
     return Gap(sum_interval(tables, groups), over_orders(drops, found), items)
@@ -515,10 +515,10 @@ def rejudged(
 
 def answered(matrix: TransferMatrix, plan: Preset) -> pd.DataFrame:
     """The share of trials of all tasks that the model answers right without ablation, with its interval, as a single row."""
-    rows = matrix.per_item
+    rows = matrix.per_trial
     assert rows is not None
-    rows = rows[rows["source"] == NONE].reset_index()
-    hits, groups = rows[plan.right].to_numpy(float), groups_in(rows, rows["item"], "item")
+    rows = rows[rows["method"] == NONE].reset_index()
+    hits, groups = rows[plan.right].to_numpy(float), groups_in(rows, rows["trial"], "trial")
     if are_shares(hits):
         low, high = share_interval(hits, groups=groups)[1:]
     else:

@@ -138,11 +138,11 @@ def transfer(setup: FragileSetup, scores: Mapping[str, HeadScores]) -> TransferM
         out=setup.out / "transfer",
         **setup.ablating,
     )
-    assert found.per_item is not None
-    rows = found.per_item.assign(k=found.per_item["k"].map({0: 0, **sizes}))
+    assert found.per_trial is not None
+    rows = found.per_trial.assign(k=found.per_trial["k"].map({0: 0, **sizes}))
     ablated = {str(k): size for size, k in sizes.items()}
     return replace(
-        found, per_item=rows, meta=found.meta | {"model": head_geometry(setup.model).name, "heads_ablated": ablated}
+        found, per_trial=rows, meta=found.meta | {"model": head_geometry(setup.model).name, "heads_ablated": ablated}
     )
 
 
@@ -457,9 +457,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
         curve = run.stage("headline", headline, setup, scores)
         restored = run.stage("recovery", mended, setup, lead)
         metrics, k = by_metric(matrix, plan), setup.sizes[setup.headline]
-        cells = [
-            one.accuracy().rename(columns={"accuracy": "mean"}).assign(metric=metric) for metric, one in metrics.items()
-        ]
+        cells = [one.frame for one in metrics.values()]
         best = [
             found.frame.head(16).assign(method=method, task=task)
             for method, by_task in scores.items()
@@ -472,7 +470,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
             "shared_heads": shared_heads(setup, lead),
             "best_heads": pd.concat(best, ignore_index=True),
         }
-        items = matrix.per_item
+        items = matrix.per_trial
         assert items is not None
         first = ", ".join(map(str, lead[ALL].ranking()[:5]))
         base = ", ".join(f"{metric} {one.cells.base.mean():.2f}" for metric, one in metrics.items())
