@@ -26,7 +26,7 @@ from lens_heads.evidence.transfer_cells import NONE, RANDOM
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.evidence.validation import MatchValidation
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict
-from lens_heads.heads.conditions import Condition
+from lens_heads.heads.conditions import Condition, with_key
 from lens_heads.heads.grouping import groups_in
 from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores

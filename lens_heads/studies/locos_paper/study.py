@@ -395,7 +395,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         trials["headline_trials"] = together({task: one.per_trial for task, one in at_k.items()})
         trials["texts_trials"] = together({task: one.per_trial for task, one in texts.items()})
         if recovered is not None and not isinstance(recovered, str):
-            frames["recovery"], trials["recovery_examples"] = (recovered.frame, recovered.per_example)
+            frames["recovery"], trials["recovery_examples"] = (recovered.frame, recovered.per_trial)
         found = LocosFinding(
             model=shape.name,
             frames=frames,

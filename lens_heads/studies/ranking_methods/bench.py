@@ -117,7 +117,7 @@ def _numbers(meta: Fields, name: str) -> list[int]:
 
 def _curve(folder: Path, meta: Fields, name: str, metric: str) -> AblationCurve:
     file = folder / f"{name}.parquet"
-    table = with_draws(read_table(file))
+    table = with_key(read_table(file))
     check_columns(file, table, numbers=[metric], remedy=REMEDY)
     check_table(file, table, REMEDY)
     return AblationCurve(table, meta.found)
@@ -145,7 +145,7 @@ def _kept(folder: Path, meta: Fields) -> FaithfulnessCurve:
         one[0] >= after[0] or one[1] > after[1] for one, after in pairwise(shares)
     ):
         raise meta.wrong("shares", shares, wanted)
-    table = with_draws(read_table(file))
+    table = with_key(read_table(file))
     texts, key = ("method", "set", "heads", "trial"), ("method", "set", "k", "draw", "trial")
     check_columns(
         file,
