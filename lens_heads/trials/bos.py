@@ -62,12 +62,11 @@ def settled(tokenizer: Any) -> bool:
 def keep_own(tokenizer: Any, own: Any) -> None:
     """Make a tokenizer begin texts as the model's own does. It stays another object, since TransformerLens adds to it."""
     if tokenizer is not own:
-        if getattr(tokenizer, "is_fast", False) and getattr(own, "is_fast", False):
-            # Not by the setter of `add_bos_token`, which knows a BOS and an EOS, but not GLM's two tokens.
-            object.__setattr__(tokenizer, "_add_bos_token", getattr(own, "add_bos_token", False))
-            tokenizer.backend_tokenizer.post_processor = own.backend_tokenizer.post_processor
-        elif hasattr(own, "add_bos_token"):
+        if hasattr(own, "add_bos_token"):
             tokenizer.add_bos_token = own.add_bos_token
+        if getattr(tokenizer, "is_fast", False) and getattr(own, "is_fast", False):
+            # After it: setting `add_bos_token` writes one that knows a BOS and an EOS, but not GLM's two tokens.
+            tokenizer.backend_tokenizer.post_processor = own.backend_tokenizer.post_processor
     _settle(tokenizer, _added(tokenizer) == _added(own))
 
 
