@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import lens_heads
-from lens_heads.tasks.grammar import SLOT, Expander
+from lens_heads.tasks.prose import SLOT, Expander
 from lens_heads.tasks.sampling import enough
 from lens_heads.tasks.sec10k.filings import Filing
 

@@ -18,8 +18,7 @@ from lens_heads.runs.options import RunOptions, inside
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, mean_interval, ratio_interval
 from lens_heads.trials.checked_tokens import trial_list
-from lens_heads.trials.needle_swaps import without_needle
-from lens_heads.trials.question_swaps import ask_twice, exchange_questions, permuted_questions
+from lens_heads.trials.exchanges import ask_twice, exchange_questions, permuted_questions, without_needle
 from lens_heads.trials.trial import AnyTrial, Trial
 
 if TYPE_CHECKING:

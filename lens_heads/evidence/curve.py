@@ -31,7 +31,7 @@ from lens_heads.runs.options import check_known
 from lens_heads.runs.typed import Default, typed
 from lens_heads.stats import Precision
 from lens_heads.trials.checked_tokens import several
-from lens_heads.trials.needle_swaps import without_needle
+from lens_heads.trials.exchanges import without_needle
 from lens_heads.trials.trial import AnyTrial
 
 BESIDE = Controls(CONTROLS, draws=8, trials=20)

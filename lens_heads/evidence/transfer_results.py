@@ -31,7 +31,7 @@ from lens_heads.evidence.transfer_intervals import contributions, of_items, of_s
 from lens_heads.heads.conditions import KEY, with_key
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Drawn
-from lens_heads.runs.result_folders import read_tables, write_tables
+from lens_heads.runs.tables import read_tables, write_tables
 from lens_heads.runs.typed import typed_methods
 from lens_heads.stats import Interval
 from lens_heads.stats.intervals import FEWEST

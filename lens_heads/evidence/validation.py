@@ -27,7 +27,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.options import Run, RunOptions
-from lens_heads.runs.result_folders import read_tables, write_tables
+from lens_heads.runs.tables import read_tables, write_tables
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import crossed_interval
 from lens_heads.stats.correlation import pearson

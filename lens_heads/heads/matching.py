@@ -16,7 +16,7 @@ from jaxtyping import Float
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.heads.sets import every_head
 from lens_heads.runs.identity import ModelIdentity
-from lens_heads.runs.result_folders import read_tables, write_tables
+from lens_heads.runs.tables import read_tables, write_tables
 from lens_heads.runs.typed import typed, typed_methods
 
 if TYPE_CHECKING:

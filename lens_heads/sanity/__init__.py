@@ -9,8 +9,7 @@ from lens_heads.sanity.models import random_initialised, shuffled_outputs
 from lens_heads.sanity.planted import Planted, planted_model
 from lens_heads.sanity.quality import planted_quality
 from lens_heads.sanity.rankings import random_ranking
-from lens_heads.trials.needle_swaps import exchanged_needles, without_needle
-from lens_heads.trials.question_swaps import permuted_questions
+from lens_heads.trials.exchanges import exchanged_needles, permuted_questions, without_needle
 
 __all__ = [
     "Planted", "exchanged_needles", "permuted_answers", "permuted_questions", "planted_model", "planted_quality",

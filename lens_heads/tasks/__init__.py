@@ -56,9 +56,8 @@ from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.tasks.succession import succession
 from lens_heads.tasks.swearing import swearing
 from lens_heads.tasks.word_pairs import word_pairs
-from lens_heads.trials.distractors import add_distractors
 from lens_heads.trials.documents import DocumentTrial
-from lens_heads.trials.question_swaps import exchange_questions
+from lens_heads.trials.exchanges import add_distractors, exchange_questions
 from lens_heads.trials.trial import Trial
 
 

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from functools import cache, partial
@@ -20,7 +21,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.heads.scores import HeadScores
-from lens_heads.tasks.sec10k import packaged
+from lens_heads.tasks.sec10k.filings import packaged_filings
 from lens_heads.trials.pairs import TokenPair
 from tests import commands, planted, zoo
 from tests.compare.permuted import TEXTS, permuted
@@ -172,7 +173,7 @@ def test_a_command_is_killed_and_continued(
 @pytest.mark.parametrize("study", [test_locos, test_fragile_tasks, test_capability])
 def test_a_study_is_killed_and_continued(tmp_path: Path, study: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left after a kill makes other batches, which differ in the last digits."""
-    monkeypatch.setattr(packaged, "packaged_filings", partial(packaged.packaged_filings, 40))
+    monkeypatch.setattr(sys.modules["lens_heads.tasks.sec10k"], "packaged_filings", partial(packaged_filings, 40))
     run = {
         test_locos: lh.studies.locos,
         test_fragile_tasks: lambda *args, **rest: lh.studies.fragile_tasks(*args, **rest)[0],

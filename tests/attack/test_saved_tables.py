@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from lens_heads.evidence.curve_results import AblationCurve
-from lens_heads.runs.result_folders import read_tables, write_tables
-from lens_heads.runs.tables import read_table, write_table
+from lens_heads.runs.tables import read_table, read_tables, write_table, write_tables
 from tests.attack.held import refused
 
 TABLE = pd.DataFrame({"method": ["a", "b", "c"] * 4, "set": "top", "k": range(12), "draw": 0, "heads": "", "task": "t"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -35,7 +36,7 @@ from lens_heads.studies.fragile_paper.claims import (
     rejudged,
 )
 from lens_heads.studies.fragile_paper.study import FragileStudy
-from lens_heads.tasks.sec10k import packaged
+from lens_heads.tasks.sec10k.filings import packaged_filings
 from tests import zoo
 
 pytestmark = pytest.mark.slow
@@ -66,7 +67,7 @@ def reports_are_read_once() -> Iterator[None]:
     """Every call of the study reads the same packaged reports, which takes longer than all else together: 40 will do."""
     sec10k = import_module("lens_heads.tasks.sec10k")  # The package has a function of this name too.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packaged, "packaged_filings", partial(packaged.packaged_filings, 40))
+        patch.setattr(sys.modules["lens_heads.tasks.sec10k"], "packaged_filings", partial(packaged_filings, 40))
         patch.setattr(sec10k, "_instances", cache(sec10k._instances))
         yield
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from lens_heads.tasks import prose
-from lens_heads.tasks.grammar import Expander
+from lens_heads.tasks.prose import Expander
 
 
 class _Counting(Expander):

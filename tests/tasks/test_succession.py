@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_heads.tasks.sequences import CYCLES, SEQUENCES
-from lens_heads.tasks.succession import HALVES, succession
+from lens_heads.tasks.succession import CYCLES, HALVES, SEQUENCES, succession
 
 
 @given(

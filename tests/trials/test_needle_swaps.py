@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lens_heads as lh
 from lens_heads.sanity.answers import permuted_answers
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.needle_swaps import exchanged_needles, without_needle
+from lens_heads.trials.exchanges import exchanged_needles, without_needle
 from lens_heads.trials.trial import RESERVE, Trial
 from tests import zoo
 

@@ -15,7 +15,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.ranking.one_pass.repeated import ordinary_tokens
 from lens_heads.runs import checks
 from lens_heads.runs.typed import LISTED, typed
-from lens_heads.tasks.sequences import successor_pairs
+from lens_heads.tasks.succession import successor_pairs
 from lens_heads.trials.tokenizing import piece
 
 Pairs = Iterable[tuple[str | int, str | int]]

@@ -63,7 +63,7 @@ from lens_heads.studies.seen import Seen
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
 from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.documents import DocumentTrial
-from lens_heads.trials.needle_swaps import exchanged_needles
+from lens_heads.trials.exchanges import exchanged_needles
 from lens_heads.trials.trial import AnyTrial, Trial
 
 RESTORED = ("random", "random_like")

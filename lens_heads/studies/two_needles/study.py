@@ -57,7 +57,7 @@ from lens_heads.studies.two_needles.claims import (
     looked_at,
 )
 from lens_heads.trials.checked_tokens import encode_all
-from lens_heads.trials.question_swaps import exchange_questions
+from lens_heads.trials.exchanges import exchange_questions
 from lens_heads.trials.trial import AnyTrial, Trial
 
 LEADS = (LEAD, "attention_mass", PATCHED)

@@ -17,7 +17,7 @@ from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.tasks.sampling import SPLITS, check_known, check_split, stratified
 from lens_heads.tasks.sec10k import build
-from lens_heads.tasks.sec10k.filings import Filing, read_corpus, read_filings
+from lens_heads.tasks.sec10k.filings import Filing, packaged_filings, read_corpus, read_filings
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.statements import find_statement, survey
 from lens_heads.trials.documents import DocumentTrial
@@ -185,8 +185,6 @@ def _filings(source: str | Mapping[str, Any], path: str | Path | None) -> list[F
         return read_filings(path)
     if path is not None:
         raise ValueError("path= requires source='filings' or 'corpus': the packaged reports are shipped")
-    from lens_heads.tasks.sec10k.packaged import packaged_filings
-
     return packaged_filings()
 
 

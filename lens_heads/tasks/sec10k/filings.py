@@ -1,10 +1,12 @@
-"""Annual reports as sections and known facts, from edgar-crawler's JSON files or rows of EDGAR-CORPUS.
+"""Annual reports as sections and known facts: edgar-crawler's JSON files, rows of EDGAR-CORPUS, and those of the package.
 
 EDGAR-CORPUS: Loukas et al., ECONLP 2021, arXiv 2109.14394. No section includes the cover page of a report.
 """
 
 from __future__ import annotations
 
+import json
+import lzma
 import re
 import zipfile
 import zlib
@@ -14,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lens_heads.runs.reading import LARGEST, parse_json, read_text, reason, user_path
+from lens_heads.tasks.books import data
 from lens_heads.tasks.rows import DataRow, delimited, hub_rows, local_rows
-from lens_heads.tasks.sampling import check_known
+from lens_heads.tasks.sampling import check_known, enough
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.values import clean_name, number, state_name
 
@@ -180,3 +183,24 @@ def _truth(file: Path) -> dict[str, dict[str, str]]:
         if known.setdefault(name := row["filename"].strip(), facts) is not facts:
             raise ValueError(f"{file}: filename {name!r} occurs twice; keep one row")
     return known
+
+
+HELD = 240
+"""How many reports ship with the package."""
+
+
+def packaged_filings(n: int = HELD) -> list[Filing]:
+    """The first n fictional reports, each of another company. ValueError for more than there are.
+
+    Each has the sections of a 10-K and 4,000 to 5,000 words. Every fact is stated in one sentence of its usual section, and in
+    about one report in seven again elsewhere. Everything else is a distractor: part-time and last year's staff, beneficial
+    holders, plants, former headquarters, subsidiaries' states and years, other officers and other companies. A value occurs
+    only in the sentences that state it, with two exceptions: the registrant's name is also mentioned in passing, and if the
+    headquarters are in the state of incorporation, both sentences contain that state. All text is original:
+    `benchmarks/annual_reports.py` made it.
+
+    Their id, such as "made-0-0017", doubles as the company's CIK; `facts` has all eight tasks, numbers in bare digits.
+    """
+    enough(n, HELD, "fictional companies")
+    lines = lzma.decompress(data("annual_reports.jsonl.xz").read_bytes()).decode().splitlines()
+    return [Filing(**json.loads(line)) for line in lines[:n]]

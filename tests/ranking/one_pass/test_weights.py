@@ -9,7 +9,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.model.hooks import has_hooks
-from lens_heads.tasks.sequences import CYCLES, SEQUENCES, successor_pairs
+from lens_heads.tasks.succession import CYCLES, SEQUENCES, successor_pairs
 from tests import zoo
 from tests.conftest import tiny
 from tests.planted_tokens import SUCCESSOR, successor_model

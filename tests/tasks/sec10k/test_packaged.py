@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lens_heads.tasks.sec10k.filings import Filing
-from lens_heads.tasks.sec10k.packaged import packaged_filings
+from lens_heads.tasks.sec10k.filings import Filing, packaged_filings
 from tests.scripts import BENCHMARKS, script
 
 MADE = script("annual_reports")

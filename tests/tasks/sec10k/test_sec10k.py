@@ -6,7 +6,6 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_heads.tasks.sec10k import find_statement, half, read_filings, sec10k, sec10k_documents, survey
+from lens_heads.tasks.sec10k.filings import packaged_filings
 from lens_heads.tasks.sec10k.settings import settings
 from lens_heads.tasks.sec10k.statements import Statement
 from tests.tasks.sec10k.handmade import FILING, SECTIONS
@@ -89,9 +89,7 @@ def test_a_survey_counts_every_filing_once_per_task(folder: Path) -> None:
 
 
 def test_without_a_path_the_packaged_reports_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("lens_heads.tasks.sec10k.packaged")
-    module.packaged_filings = lambda: [FILING]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(sys.modules["lens_heads.tasks.sec10k"], "packaged_filings", lambda: [FILING])
     assert [trial.meta["task"] for trial in sec10k()] == list(TASKS)
     assert not any(trial.meta["extracted"] for trial in sec10k())
 
@@ -99,8 +97,7 @@ def test_without_a_path_the_packaged_reports_are_asked(monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_the_packaged_reports_state_their_facts() -> None:
     """All of them: trials are drawn before the sentences of those drawn are looked for."""
-    packaged = pytest.importorskip("lens_heads.tasks.sec10k.packaged")
-    filings = packaged.packaged_filings()
+    filings = packaged_filings()
     for task in TASKS:
         found = [find_statement(filing, task) for filing in filings]
         assert all(isinstance(each, Statement) and not each.extracted for each in found), task

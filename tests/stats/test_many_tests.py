@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lens_heads.stats.span_null import family_wise_p
+from lens_heads.stats.many_tests import family_wise_p
 
 
 def test_by_hand() -> None:
