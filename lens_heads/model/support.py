@@ -200,14 +200,13 @@ def _measure(model: Model, known: Support, needs: Sequence[str]) -> None:
             failed = isinstance(taken, Exception)
             known.avoided = ("fast",) if failed else tuple(name for name, check in taken.items() if not check.passed)
             # What sdpa makes of ALiBi differs by less than half precision shows.
-            if "fast" not in known.avoided and _has_alibi(model):
+            if (
+                "fast" not in known.avoided
+                and getattr(getattr(inner_module(model), "config", None), "alibi", False) is True
+            ):
                 known.avoided += ("fast",)
             avoid(model, *known.avoided)
     known.checks |= found
-
-
-def _has_alibi(model: Model) -> bool:
-    return getattr(getattr(inner_module(model), "config", None), "alibi", False) is True
 
 
 @contextmanager

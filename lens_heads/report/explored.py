@@ -53,7 +53,12 @@ def write(run: Path, to: Path | None = None) -> Path:
         models[about["model"]] = None
         trials += len(data["bank"])
     names = ", ".join(models)
-    summary = Summary(names, trials, [], f"What the best heads of {names} read and write, on {_prompts(trials)}.")
+    summary = Summary(
+        names,
+        trials,
+        [],
+        f"What the best heads of {names} read and write, on {'one prompt' if trials == 1 else f'{trials} prompts'}.",
+    )
     return write_report(to or run / "explorer.html", "Heads, explored", summary, sections)
 
 
@@ -122,7 +127,3 @@ def _random(tried: Tried) -> list[Card]:
         return []
     note = f"{tried.random_low:.2f} to {tried.random_high:.2f} over {tried.draws} sets"
     return [Card("without random heads", tried.random, note=note)]
-
-
-def _prompts(n: int) -> str:
-    return "one prompt" if n == 1 else f"{n} prompts"

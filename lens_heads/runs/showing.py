@@ -15,7 +15,11 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxdict = 3, 8, 8, 8
 
 def visible(text: object, keep: str = "") -> str:
     """The text with invisible characters as escapes (a terminal's escape becomes \\x1b), except those in `keep`."""
-    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), str(text))
+
+    def seen(found: re.Match[str]) -> str:
+        return found[0] if found[0] in keep else found[0].encode("unicode_escape", "backslashreplace").decode()
+
+    return _UNSEEN.sub(seen, str(text))
 
 
 def one_line(text: object) -> str:
@@ -26,7 +30,3 @@ def one_line(text: object) -> str:
 def shown(value: object) -> str:
     """The value as Python writes it, shortened to what an error message can hold."""
     return _SHORT.repr(value)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode()

@@ -57,7 +57,8 @@ def needed(half_width_now: float, n_now: int, target: float) -> int:
     """
     checks.finite("half_width_now", half_width_now, 0)
     checks.whole_number("n_now", n_now)
-    return max(_rounded_up(n_now * (half_width_now / check_half_width("target", target)) ** 2), 1)
+    n = n_now * (half_width_now / check_half_width("target", target)) ** 2
+    return max(math.ceil(n * (1 - 1e-12)), 1)  # Without the rounding errors of a square.
 
 
 @typed
@@ -85,8 +86,3 @@ def check_half_width(name: str, value: float) -> float:
     if number <= 0:
         raise ValueError(f"{name}={value!r}: must be above 0, such as 0.25")
     return number
-
-
-def _rounded_up(n: float) -> int:
-    """The next whole number, without the rounding errors of a square."""
-    return math.ceil(n * (1 - 1e-12))

@@ -146,7 +146,13 @@ def _item(row: DataRow) -> _Item:
     aliases = row.texts("answer_aliases", empty=True) if row.fields.get("answer_aliases") else []
     shown = template("musique")["paragraph"]
     known = "title, paragraph_text, is_supporting"
-    paragraphs = tuple(_paragraph(each, shown) for each in row.rows("paragraphs", known))
+    paragraphs = tuple(
+        _Paragraph(
+            supports=each.flag("is_supporting"),
+            text=shown.replace("{title}", each.text("title")).replace("{text}", each.text("paragraph_text")),
+        )
+        for each in row.rows("paragraphs", known)
+    )
     answers = tuple(dict.fromkeys((answer, *(alias for alias in aliases if alias.strip()))))
     name = str(row.fields.get("id") or row.number)
     named = re.match(r"(\d+)hop", name)
@@ -154,12 +160,6 @@ def _item(row: DataRow) -> _Item:
     steps = row.rows("question_decomposition", "question, answer") if row.fields.get("question_decomposition") else []
     holder = _holder(steps, answers, paragraphs)
     return _Item(row.where, name, hops, question, answers, paragraphs, holder, _last_step(steps))
-
-
-def _paragraph(row: DataRow, shown: str) -> _Paragraph:
-    supports = row.flag("is_supporting")
-    text = shown.replace("{title}", row.text("title")).replace("{text}", row.text("paragraph_text"))
-    return _Paragraph(text, supports)
 
 
 def _holder(steps: list[DataRow], answers: tuple[str, ...], paragraphs: tuple[_Paragraph, ...]) -> int | None:

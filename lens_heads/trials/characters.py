@@ -74,12 +74,12 @@ def separates(char: str) -> bool:
 
 def _clusters(text: str) -> list[tuple[int, int]]:
     """Ranges of characters with the marks and Korean vowels that they compose with."""
-    starts = [i for i, char in enumerate(text) if i == 0 or not _composes(char)]
+    starts = [
+        i
+        for i, char in enumerate(text)
+        if i == 0 or not (unicodedata.category(char)[0] == "M" or "\u1160" <= char <= "\u11ff")
+    ]
     return list(zip(starts, [*starts[1:], len(text)], strict=True))
-
-
-def _composes(char: str) -> bool:
-    return unicodedata.category(char)[0] == "M" or "\u1160" <= char <= "\u11ff"
 
 
 @lru_cache(maxsize=4096)

@@ -218,6 +218,10 @@ def encode(
     Raises ValueError for a tokenizer without offsets.
     """
     around = frame_of(tokenizer, frame)
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(
+            f"trial {trial_id}: document spans need character offsets: load the tokenizer with use_fast=True"
+        )
     text, spans, tags = around.prefix + INTRO + around.separator, [], []
     for number, document in enumerate(documents, 1):
         tag, start = f"[{number}]", len(text)
@@ -228,7 +232,7 @@ def encode(
     ask = len(text)
 
     def whole(asked: str) -> tuple[list[int], list[tuple[int, int]]]:
-        return _tokenized(tokenizer, f"{text}{ASK}{around.separator}Query: {asked}{around.suffix}", trial_id)
+        return prompt_offsets(tokenizer, f"{text}{ASK}{around.separator}Query: {asked}{around.suffix}")
 
     tokens, offsets = whole(query)
     null_tokens, _ = whole(NULL_QUERY)
@@ -248,12 +252,6 @@ def encode(
         tags=tuple(end - start for start, end in (_inside(offsets, *tag) for tag in tags)),
         gold=tuple(ids.index(one) for one in gold),
     )
-
-
-def _tokenized(tokenizer: Any, text: str, trial: str) -> tuple[list[int], list[tuple[int, int]]]:
-    if not getattr(tokenizer, "is_fast", False):
-        raise ValueError(f"trial {trial}: document spans need character offsets: load the tokenizer with use_fast=True")
-    return prompt_offsets(tokenizer, text)
 
 
 def _inside(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:

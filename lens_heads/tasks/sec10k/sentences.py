@@ -32,7 +32,8 @@ def sentences(text: str) -> tuple[Span, ...]:
     for end in [*(stop.end() for stop in _STOP.finditer(text) if _ends(text, stop)), len(text)]:
         start = _skip(text, start, end)
         stripped = start + len(text[start:end].rstrip())
-        cut = _heading(text, start, stripped)
+        heading = _glued().match(text, start, stripped)
+        cut = start + len(heading[0].rstrip()) if heading else start
         found += [span for span in ((start, cut), (_skip(text, cut, stripped), stripped)) if span[0] < span[1]]
         start = end
     return tuple(found)
@@ -53,12 +54,6 @@ def _ends(text: str, stop: re.Match[str]) -> bool:
     if word in settings()["closing_abbreviations"] or _INITIAL.fullmatch(word):
         return bool(_starter().match(after))
     return True
-
-
-def _heading(text: str, start: int, end: int) -> int:
-    """The end of a heading run into the sentence from `start` to `end`; `start` if there is none."""
-    found = _glued().match(text, start, end)
-    return start + len(found[0].rstrip()) if found else start
 
 
 def _skip(text: str, start: int, end: int) -> int:
