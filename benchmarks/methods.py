@@ -88,7 +88,7 @@ def main() -> None:
     for name in given.models.split(","):
         model = lh.load_model(name, dtype=given.dtype)
         for task in given.tasks.split(","):
-            bench = lh.studies.bench(model, task, methods, given.preset, given.out)
+            bench = lh.studies.bench(model, task, methods, preset=given.preset, out=given.out)
             bench.save(RESULTS / "methods")
             about = {"preset": asdict(PRESETS[given.preset]), "settings": identify(model).settings}
             found = judged(bench)

@@ -42,7 +42,7 @@ def main() -> None:
             "tasks": {},
         }
         for task in given.tasks.split(","):
-            bench = lh.studies.bench(model, task, [*TRAINED, *BESIDE], PRESET, given.out)
+            bench = lh.studies.bench(model, task, [*TRAINED, *BESIDE], preset=PRESET, out=given.out)
             cell = bench.cell()
             found["tasks"][task] = {"left_out": cell.left_out, "rows": bench.frame.to_dict("records")}
         append("trained", plain(found))

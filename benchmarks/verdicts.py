@@ -13,24 +13,31 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
+from lens_heads.answering.ability import Ability
+from lens_heads.answering.evaluation import Evaluation
 from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.transfer_results import TransferMatrix
+from lens_heads.evidence.verdicts import smallest_k
+from lens_heads.heads.grouping import groups_in
+from lens_heads.heads.head import Head
+from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.files import write_atomic
 from lens_heads.studies.capability_paper import claims as capability
 from lens_heads.studies.capability_paper.presets import PRESETS as CAPABILITY
+from lens_heads.studies.capability_paper.presets import Preset, Repeated, owner
 from lens_heads.studies.finding import records
 from lens_heads.studies.fragile_paper import claims as fragile
-from lens_heads.studies.fragile_paper.claims import PRESETS as FRAGILE
-from lens_heads.studies.fragile_paper.claims import claims_of_pair
 from lens_heads.studies.fragile_paper.study import correlated
 from lens_heads.studies.locos_paper import claims as locos
-from lens_heads.studies.locos_paper.claims import PRESETS as LOCOS
 from lens_heads.studies.two_needles import claims as choosing
 
 HERE = Path(__file__).parent / "results"
@@ -88,11 +95,104 @@ def read(study: str, model: str) -> Tables:
     return found
 
 
+def locos_again(tables: Mapping[str, pd.DataFrame], plan: locos.Preset, heads: int) -> pd.DataFrame:
+    """The claims again from values per trial, in a model with so many heads.
+
+    `tables` holds "choice_trials" and "headline_trials". k and the baseline are chosen again, and every verdict is judged
+    again; nothing else of the run is needed.
+    """
+    choice, headline = AblationCurve(tables["choice_trials"], {}), tables["headline_trials"]
+    curves = {str(task): AblationCurve(rows, {}) for task, rows in headline.groupby("task", sort=False)}
+    k = plan.fixed_k(heads) or smallest_k(choice, locos.LEAD)
+    nothing: dict[str, Any] = {"model": "", "frames": {}, "scores": {}, "questions": {}, "texts": {}}
+    found = locos.LocosFinding(k=k, baseline=locos.best_baseline(choice, k), headline=curves, curve=choice, **nothing)
+    return locos.claims(found, plan.described())
+
+
+def fragile_again(
+    model: str, tables: Mapping[str, pd.DataFrame], tasks: pd.DataFrame, plan: fragile.Preset, heads: int
+) -> fragile.FragileFinding:
+    """What stored values per trial say of a model with so many heads; nothing else of its run is needed.
+
+    `tables` holds "matrix_trials", "headline_trials" and "recovery_examples"; `tasks` describes the tasks.
+    """
+    sizes, headline = plan.sizes(heads), plan.size(plan.headline_k, heads)
+    matrix = TransferMatrix(tables["matrix_trials"], metric=fragile.METRIC)
+    curve = AblationCurve(tables["headline_trials"], {})
+    frames = fragile.judged(model, matrix, curve, tables["recovery_examples"], plan, sizes[headline])
+    about = {"matrix": matrix, "curve": curve, "sizes": sizes, "headline": headline}
+    return fragile.FragileFinding(model=model, frames={**frames, "tasks": tasks}, scores={}, **about)
+
+
+def capability_again(
+    model: str, plan: Preset, tables: Mapping[str, pd.DataFrame], said: Mapping[str, Any]
+) -> capability.CapabilityFinding:
+    """What stored values per trial say; nothing else of the run is needed.
+
+    `tables` as `judged` keeps them; `said` is the model's part of the study's JSON: reasons, chances, parameters, and how many
+    evaluations each method took.
+    """
+    scores: Repeated = {}
+    for (name, _), rows in tables["scores"].groupby(["capability", "draw"], sort=False):
+        at = [torch.tensor(rows[part].to_numpy()) for part in ("layer", "head")]
+        values = torch.zeros(rows["layer"].max() + 1, rows["head"].max() + 1)
+        values[at[0], at[1]] = torch.tensor(rows["score"].to_numpy(), dtype=torch.float32)
+        order = tuple(Head(int(layer), int(head)) for layer, head in zip(*at, strict=True))  # The best first.
+        ranking = HeadScores.from_trials(str(name), values[None], ["all"], best="lowest", order=order)
+        scores.setdefault(str(name), []).append(ranking)
+    own = [name for name in scores if name == owner(name)]
+    return capability.judged(
+        model,
+        replace(plan, compared=plan.compared if plan.compared in own else own[0]),
+        scores=scores,
+        curves={name: AblationCurve(tables[f"{of}_trials"], {}) for name, of in capability.CURVES.items()},
+        evaluations={row["method"]: row["evaluations"] for row in said["methods"]},
+        chances=said["chances"],
+        reasons=said["reasons"],
+        parameters=said["parameters"],
+        methods={},
+    )
+
+
+def ability_of(table: pd.DataFrame, chance: float) -> Ability:
+    """The ability from its stored table."""
+    ids, nothing = tuple(table["trial"]), ("",) * len(table)
+    groups = groups_in(table, table["trial"], "trial")
+
+    def part(which: str, names: tuple[str, ...]) -> Evaluation:
+        metrics = {name: torch.tensor(table[f"{name}_{which}"].to_numpy(float)).float() for name in choosing.MEASURED}
+        return Evaluation(names, metrics, nothing, nothing, groups)
+
+    return Ability(part("asked", ids), part("exchanged", tuple(f"{id}-exchanged" for id in ids)), chance)
+
+
+def choosing_again(tables: Mapping[str, pd.DataFrame], summary: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+    """The claims and areas again from stored values per trial: "ability_trials", and "judged_trials" if it does the task.
+
+    `summary`: the model's part of the study's JSON, for what was chosen on selection questions.
+    """
+    judged = tables.get("judged_trials", pd.DataFrame({"kind": []})).groupby("kind", sort=False)
+    curves = {str(kind): AblationCurve(rows.drop(columns="kind"), {}) for kind, rows in judged}
+    able = ability_of(tables["ability_trials"], summary["chance"])
+    chosen: dict[str, Any] = {"k": summary["k"], "scores": dict.fromkeys(summary["methods"])}
+    about: dict[str, Any] = {"model": "", "frames": {}, "question": "", "passages": {}}
+    found = {
+        "claims": choosing.claims(choosing.ChoosingFinding(able=able, curves=curves, **chosen, **about)),
+        "ability": able.frame,
+    }
+    if curves:
+        found |= {
+            "areas": choosing.by_kind(curves, choosing.METRIC, choosing.LEAD),
+            "answer_areas": choosing.by_kind(curves, "logprob", choosing.LEAD),
+        }
+    return found
+
+
 def of_locos(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, Tables]:
-    plan = LOCOS[summary["preset"]]
+    plan = locos.PRESETS[summary["preset"]]
     return {
         model: {
-            "claims": locos.rejudged(found, plan, summary["models"][model]["heads"]),
+            "claims": locos_again(found, plan, summary["models"][model]["heads"]),
             "choice": AblationCurve(found["choice_trials"], {}).frame,
             "headline": pd.concat(
                 [AblationCurve(rows, {}).frame for _, rows in found["headline_trials"].groupby("task", sort=False)],
@@ -105,13 +205,13 @@ def of_locos(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, Ta
 
 def of_fragile(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, Tables]:
     """The tables of every model, then the claims of every pair."""
-    plan, findings = FRAGILE[summary["preset"]], []
+    plan, findings = fragile.PRESETS[summary["preset"]], []
     for model, found in tables.items():
         one = summary["models"][model]
-        findings.append(fragile.rejudged(model, found, pd.DataFrame(one["tasks"]), plan, one["heads"]))
+        findings.append(fragile_again(model, found, pd.DataFrame(one["tasks"]), plan, one["heads"]))
     pairs = {
         f"{a.model} and {b.model}": {
-            "claims": claims_of_pair(
+            "claims": fragile.claims_of_pair(
                 (a.model, b.model), plan, correlated(a, b, plan)[0], [each.frames["answered"] for each in (a, b)]
             )
         }
@@ -122,11 +222,11 @@ def of_fragile(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, 
 
 def of_capability(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, Tables]:
     plan, models = CAPABILITY[summary["preset"]], summary["models"]
-    return {model: capability.rejudged(model, plan, found, models[model]).frames for model, found in tables.items()}
+    return {model: capability_again(model, plan, found, models[model]).frames for model, found in tables.items()}
 
 
 def of_choosing(summary: dict[str, Any], tables: dict[str, Tables]) -> dict[str, Tables]:
-    return {model: choosing.rejudged(found, summary["models"][model]) for model, found in tables.items()}
+    return {model: choosing_again(found, summary["models"][model]) for model, found in tables.items()}
 
 
 AGAIN: dict[str, Callable[[dict[str, Any], dict[str, Tables]], dict[str, Tables]]] = {

@@ -40,7 +40,8 @@ def bench(
     chosen, given, asked = cli_options.methods(methods), model or MODELS, task or ["retrieval"]
     cli_options.once("--task", asked)
     with loading.part(out):
-        found = run(given, asked, chosen, preset, out, cli_options.options(with_), plan, **loading.all_options)
+        more = {"preset": preset, "out": out, "arguments": cli_options.options(with_), "plan": plan}
+        found = run(given, asked, chosen, **more, **loading.all_options)
     if not plan:
         for by, goal in GOALS.items():
             typer.echo(f"{goal.title}:\n{recommend(found, by=by)}")

@@ -51,6 +51,12 @@ def named_preset(which: Any, presets: Mapping[str, Plan]) -> tuple[Plan, str]:
     raise ValueError(f"preset={which!r:.60}: use {', '.join(presets)}, or a Preset of this study")
 
 
+def sized(which: Any, presets: Mapping[str, Plan], options: Any) -> tuple[Plan, str]:
+    """As `named_preset`, with the `precision` and `max_trials` that are taken out of the options of a study."""
+    plan, name = named_preset(which, presets)
+    return resized(plan, options.pop("precision", None), options.pop("max_trials", None)), name
+
+
 def resized(plan: Plan, precision: float | None, max_trials: int | None) -> Plan:
     """The preset with another precision (half-width in nats) or another cap on test trials."""
     if precision is not None and not 0 < precision < math.inf:

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from lens_heads import report
 from lens_heads.answering.evaluation import evaluate
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.model.geometry import Model, head_geometry
@@ -53,11 +54,24 @@ PresetOf: TypeAlias = Annotated[str | Plan, LISTED]
 AnyFinding = TypeVar("AnyFinding", bound=Finding)
 
 
-class StudyOptions(LoadOptions, total=False):
-    """The options of `load_model` for models given by name, and the workers of `lh.worker_pool`."""
+class RunOptions(LoadOptions, total=False):
+    """The options of `load_model` for models given by name, the workers of `lh.worker_pool`, and how a study is run.
+
+    `command`: shown on the page; default: the running command. `plan`: only print what it would cost, from the preset and one
+    measured block, and return nothing.
+    """
 
     workers: int | str | None
     num_gpus: Annotated[float, Default(1)]
+    command: str | None
+    plan: Annotated[bool, Default(False)]
+
+
+class StudyOptions(RunOptions, total=False):
+    """`precision`, `max_trials`: in place of the preset's, as in `presets.sized`."""
+
+    precision: float | None
+    max_trials: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +136,7 @@ class Study(ABC, Generic[Plan, AnyFinding]):
         return registered(type(self).__module__, self.claims(), self.words())
 
     @abstractmethod
-    def costs(self, model: Model) -> dict[str, int]:
+    def costs(self, shape: HeadGeometry) -> dict[str, int]:
         """Trial-passes (one trial under one set of heads) by stage, from the preset alone."""
 
     @abstractmethod
@@ -206,34 +220,22 @@ def _stored(each: Finding) -> dict[str, Any]:
 
 
 def conduct(
-    study: Study[Plan, AnyFinding],
-    models: Models,
-    out: str | Path,
-    command: str | None,
-    plan: bool,
-    loading: StudyOptions,
+    study: Study[Plan, AnyFinding], models: Models, out: str | Path, options: RunOptions
 ) -> tuple[list[AnyFinding], list[Any]]:
-    """Run a study; with `plan`, only print what it would cost, and return nothing."""
-    if plan:
-        plan_study(study, models, loading)
-        return [], []
-    return run_study(study, models, out, command, loading)
-
-
-def run_study(
-    study: Study[Plan, AnyFinding], models: Models, out: str | Path, command: str | None, loading: StudyOptions
-) -> tuple[list[AnyFinding], list[Any]]:
-    """Run a study, and return what it found in every model and in every pair. The same call continues a run folder.
+    """Run a study, and return what it found in every model and in every pair; with `plan`, only print what it would cost.
 
     `report.html`, `study_<name>.json` and the Parquet tables are written after every model and every pair, so a later failure
-    loses nothing. At most two models are loaded at a time. `command` is shown on the page; default: the running command.
+    loses nothing, and the same call continues a run folder. At most two models are loaded at a time.
     """
-    out, console, listed, plan = check_place(out), Console(emoji=False), ready(models, loading), study.plan
+    if options.get("plan"):
+        planned(study, models, options)
+        return [], []
+    out, console, listed, plan = check_place(out), Console(emoji=False), ready(models, options), study.plan
     findings: list[AnyFinding] = []
     pairs: list[Any] = []
     tables.show(tables.registered(study.registered(), f"{study.name}: registered before the run"))
     for given in listed:
-        with at_work(given, loading, plan) as model:
+        with at_work(given, options, plan) as model:
             study.check(model)
             name = head_geometry(model).name
             console.rule(tables.plain(name))
@@ -242,15 +244,15 @@ def run_study(
             findings.append(replace(run.keep(study.one(model, run)), file_sha256=file_sha256(given)))
             if (shown := study.seen(findings[-1])) is not None:
                 run.stage("explorer", keep, run.folder, model, shown)
-            _write(study, findings, pairs, out, command)
+            _write(study, findings, pairs, out, options.get("command"))
             for earlier, a in zip(listed, findings[:-1], strict=False):
                 b, settings = findings[-1], study.pair_settings(a, findings[-1])
                 if settings is not None:
                     console.rule(tables.plain(f"{a.model} and {b.model}"))
                     run = StageRun.begin(out / f"{a.name}--{b.name}", settings, console)
-                    first = controlled(loaded(earlier, loading), plan)
+                    first = controlled(loaded(earlier, options), plan)
                     pairs.append(run.keep(study.two((first, model), a, b, run)))
-                    _write(study, findings, pairs, out, command)
+                    _write(study, findings, pairs, out, options.get("command"))
         del model  # Before the next one is loaded.
     minutes = sum(sum(each.seconds.values()) for each in [*findings, *pairs]) / 60
     console.print(
@@ -259,20 +261,20 @@ def run_study(
     return findings, pairs
 
 
-def plan_study(study: Study[Any, Any], models: Models, loading: StudyOptions) -> pd.DataFrame:
+def planned(study: Study[Any, Any], models: Models, options: RunOptions) -> pd.DataFrame:
     """What a study would cost, before it runs: a row per model and stage with passes and minutes, and prints it.
 
     Minutes are the passes times what one takes in a measured block: the probe's trials, ablated from the middle layer on. A
     stage that decodes, or that patches many heads at once, takes more or less than that.
     """
     rows = []
-    for given in ready(models, loading):
-        model = loaded(given, loading)
+    for given in ready(models, options):
+        model = loaded(given, options)
         shape, trials = head_geometry(model), study.probe()
         minutes = minutes_per_pass(model, trials)
         rows += [
             {"model": shape.name, "stage": stage, "passes": passes, "minutes": passes * minutes}
-            for stage, passes in study.costs(model).items()
+            for stage, passes in study.costs(shape).items()
         ]
     found = pd.DataFrame(rows)
     tables.show(tables.planned(found, f"{study.name}: what it would cost"))
@@ -326,35 +328,36 @@ def several(models: Models) -> list[Any]:
     return listed
 
 
-def ready(models: Models, loading: StudyOptions) -> list[Any]:
+def ready(models: Models, options: RunOptions) -> list[Any]:
     """The models as a list. ValueError, TypeError or OSError for all that is wrong with any before one is loaded: it would show
     hours later."""
-    listed, options = several(models), _loads(loading)
+    listed, loading = several(models), _loads(options)
     named = [one for one in listed if isinstance(one, str | Path)]
-    if options and not named:
-        raise TypeError(f"unexpected {', '.join(options)}: models that are already loaded take no loading options")
+    if loading and not named:
+        raise TypeError(f"unexpected {', '.join(loading)}: models that are already loaded take no loading options")
     for name in named:
-        check_loading(name, **options)
-    check_workers(loading.get("workers"), loading.get("num_gpus", 1))
+        check_loading(name, **loading)
+    check_workers(options.get("workers"), options.get("num_gpus", 1))
     return listed
 
 
-def loaded(given: Any, loading: StudyOptions) -> Model:
+def loaded(given: Any, options: RunOptions) -> Model:
     """The model, loaded if it is given by name."""
-    return load_model(given, **_loads(loading)) if isinstance(given, str | Path) else given
+    return load_model(given, **_loads(options)) if isinstance(given, str | Path) else given
 
 
 @contextmanager
-def at_work(given: Any, loading: StudyOptions, plan: Any = None) -> Iterator[Model]:
+def at_work(given: Any, options: RunOptions, plan: Any = None) -> Iterator[Model]:
     """The model that a plan is about, with the workers that the options of a study may name (`workers`, `num_gpus`)."""
-    model = controlled(loaded(given, loading), plan)
-    with worker_pool(model, loading.get("workers"), num_gpus=loading.get("num_gpus", 1)):
+    model = controlled(loaded(given, options), plan)
+    with worker_pool(model, options.get("workers"), num_gpus=options.get("num_gpus", 1)):
         yield model
 
 
-def _loads(loading: StudyOptions) -> LoadOptions:
+def _loads(options: RunOptions) -> LoadOptions:
     """The options of `load_model` among those of a study."""
-    return {name: value for name, value in loading.items() if name not in ("workers", "num_gpus")}  # type: ignore[return-value]  # the others
+    own = ("workers", "num_gpus", "command", "plan")
+    return {name: value for name, value in options.items() if name not in own}  # type: ignore[return-value]  # the others
 
 
 def file_sha256(given: Any) -> str | None:

@@ -20,15 +20,16 @@ from lens_heads.evidence import grid
 from lens_heads.evidence.verdicts import DOES_NOT, UNTOLD
 from lens_heads.heads.head import Head
 from lens_heads.interventions.ablate import ablate
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.masks import measure
 from lens_heads.studies.capability_paper import claims, study
-from lens_heads.studies.capability_paper.claims import rejudged
 from lens_heads.studies.capability_paper.presets import Capability, Preset, kin_of
 from lens_heads.studies.capability_paper.study import CapabilityStudy
 from lens_heads.studies.claims import published
 from lens_heads.studies.runner import StageRun
 from tests import zoo
+from tests.scripts import script
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +104,7 @@ def test_claims_can_be_judged_again_from_the_stored_trials(done: Any) -> None:
     said = json.loads((out / "study_capability.json").read_text())["models"]
     for each in findings:
         stored = {name: pd.read_parquet(out / each.name / "tables" / f"{name}.parquet") for name in each.trials}
-        again = rejudged(each.model, TINY, stored, said[each.model])
+        again = script("verdicts").capability_again(each.model, TINY, stored, said[each.model])
         pd.testing.assert_frame_equal(again.claims, each.claims)
 
 
@@ -219,7 +220,7 @@ def test_a_run_takes_the_passes_that_were_planned(
     monkeypatch.setattr(grid, "answer_batch", counted(grid.answer_batch))
     monkeypatch.setattr(StageRun, "stage", stage)
     studies.capability(models[:1], preset=TINY, out=tmp_path)
-    planned = CapabilityStudy(TINY, "own").costs(models[0])
+    planned = CapabilityStudy(TINY, "own").costs(head_geometry(models[0]))
     assert planned.pop("locos") == 2
     assert set(done) == set(planned)
     for name, passes in planned.items():

@@ -27,10 +27,10 @@ from lens_heads.studies.two_needles.claims import (
     by_meaning,
     claims,
     looked_at,
-    rejudged,
 )
 from lens_heads.studies.two_needles.study import ChoosingStudy, measured
 from tests.conftest import tiny
+from tests.scripts import script
 
 CALL = PRESETS["quick"].select
 PLAN = Preset(
@@ -97,7 +97,7 @@ def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, Choos
     assert table.loc["turns", "verdict"] == HOLDS
     assert set(ChoosingStudy(PLAN, "own").registered()["id"]) == set(table.index)
     tables = {"judged_trials": found.trials["judged_trials"], "ability_trials": ability_table(found.able)}
-    again = rejudged(tables, json.loads(json.dumps(found.notes())))
+    again = script("verdicts").choosing_again(tables, json.loads(json.dumps(found.notes())))
     pd.testing.assert_frame_equal(again["claims"].set_index("id"), table)
     pd.testing.assert_frame_equal(again["areas"], found.frames["areas"])
     assert set(found.trials["judged_trials"]["kind"]) == {*KINDS, study.EVERYWHERE}

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from lens_heads import studies
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.sanity.rankings import random_ranking
 from lens_heads.studies.claims import DOES_NOT, UNTOLD
@@ -33,11 +34,11 @@ from lens_heads.studies.fragile_paper.claims import (
     Preset,
     claims_of_pair,
     on_reports,
-    rejudged,
 )
 from lens_heads.studies.fragile_paper.study import FragileStudy
 from lens_heads.tasks.sec10k.filings import packaged_filings
 from tests import zoo
+from tests.scripts import script
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +103,7 @@ def test_two_tiny_models_go_through_all_of_it(models: list[Any], done: Any) -> N
 
 def test_a_preset_s_costs_are_the_passes_that_run(models: list[Any], done: Any) -> None:
     (findings, (pair,)), _ = done
-    costs, each = FragileStudy(TINY, "own").costs(models[0]), findings[0]
+    costs, each = FragileStudy(TINY, "own").costs(head_geometry(models[0])), findings[0]
     assert costs["detection"] == sum(each.scores["qr"][task].per_trial.shape[0] for task in FOUR)
     assert costs["transfer"] == len(each.matrix.per_trial)
     assert costs["headline"] == len(each.curve.per_trial)
@@ -122,7 +123,9 @@ def test_fair_controls_cost_passes_of_their_own(
     monkeypatch.setattr(RECOVERY, "_cache", filled)
     bench = study.FragileSetup(models[0], plan, study.documents, study.tests, tmp_path)
     study.mended(bench, dict.fromkeys(FOUR, random_ranking(models[0])))
-    assert study.costs(models[0])["recovery"] == filled.call_count == 2 * 4 * (2 + 2 * plan.recovery_draws)
+    assert (
+        study.costs(head_geometry(models[0]))["recovery"] == filled.call_count == 2 * 4 * (2 + 2 * plan.recovery_draws)
+    )
 
 
 def test_sources_are_compared_trial_by_trial_with_the_same_random_sets(done: Any) -> None:
@@ -206,7 +209,7 @@ def test_claims_can_be_judged_again_from_the_stored_trials(models: list[Any], do
     for each, model in zip(findings, models, strict=True):
         stored = {name: pd.read_parquet(out / each.model / "tables" / f"{name}.parquet") for name in each.trials}
         heads = model.cfg.n_layers * model.cfg.n_heads
-        again.append(rejudged(each.model, stored, each.frames["tasks"], TINY, heads))
+        again.append(script("verdicts").fragile_again(each.model, stored, each.frames["tasks"], TINY, heads))
         pd.testing.assert_frame_equal(again[-1].claims, each.claims)
     pd.testing.assert_frame_equal(
         claims_of_pair(

@@ -35,10 +35,10 @@ from lens_heads.studies.locos_paper.claims import (
     RIVALS,
     LocosFinding,
     Preset,
-    rejudged,
 )
-from lens_heads.studies.locos_paper.study import LocosStudy, costs
+from lens_heads.studies.locos_paper.study import LocosStudy
 from tests import zoo
+from tests.scripts import script
 
 pytestmark = pytest.mark.slow
 
@@ -173,7 +173,7 @@ def test_a_head_ablated_alone_costs_what_the_score_says(done: tuple[LocosFinding
 @pytest.mark.parametrize("name", [name for name, one in PRESETS.items() if one.select[0] == "packaged"])
 def test_the_trials_of_every_packaged_preset_exist(name: str) -> None:
     plan, shape = PRESETS[name], SimpleNamespace(n_layers=30, n_heads=9)
-    passes = costs(plan, shape)  # type: ignore[arg-type]  # reads the two fields
+    passes = LocosStudy(plan, "own").costs(shape)  # type: ignore[arg-type]  # reads the two fields
     assert min(passes["detection"], passes["headline"]) > 0
     assert len(plan.tested()) >= plan.max_trials
     for task, call in plan.calibration.items():
@@ -220,14 +220,14 @@ def test_each_task_is_ablated_with_means_of_its_own_prompts(qwen: Any, done: tup
 def test_claims_can_be_judged_again_from_the_stored_trials(done: tuple[LocosFinding, Path]) -> None:
     found, out = done
     stored = {name: pd.read_parquet(out / found.model / "tables" / f"{name}.parquet") for name in found.trials}
-    again = rejudged(stored, TINY, found.scores["locos"].values.numel())
+    again = script("verdicts").locos_again(stored, TINY, found.scores["locos"].values.numel())
     pd.testing.assert_frame_equal(again, found.claims)
 
 
 def test_what_it_costs_is_known_before(qwen: Any, done: tuple[LocosFinding, Path]) -> None:
     """Distinct sets of heads share runs, so that fewer units may have run; never more."""
     found, _ = done
-    expected = costs(TINY, lh.head_geometry(qwen))
+    expected = LocosStudy(TINY, "own").costs(lh.head_geometry(qwen))
     for stage, table in (("choice", "choice_trials"), ("ablation", "ablation_trials"), ("texts", "texts_trials")):
         rows = found.trials[table]
         assert len(rows[rows["set"] != "given"]) <= expected[stage]
@@ -374,5 +374,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         studies.locos([], TINY, tmp_path)
     with pytest.raises(ValueError, match="a tuned lens belongs to one model"):
         studies.locos(["a", "b"], TINY, tmp_path, tuned_lens=tmp_path / "lens.safetensors")
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'; it has capability, choosing, fragile_tasks"):
+    with pytest.raises(
+        AttributeError, match="has no attribute 'nothing'; it has bench, capability, choosing, fragile_tasks"
+    ):
         studies.nothing  # noqa: B018

@@ -142,8 +142,8 @@ def test_a_second_call_runs_nothing_and_says_the_same(model: Any, done: Any, mon
         raise AssertionError("it is stored")
 
     for module, name in (
-        (ranking, "evaluate"),
-        (ranking, "counted"),
+        (study, "evaluate"),
+        (study, "counted"),
         (grid, "answer_batch"),
         (import_module("lens_heads.evidence.faithfulness"), "_measured"),
     ):
@@ -216,17 +216,17 @@ def test_wrong_arguments_are_named(model: Any, given: dict[str, Any], message: s
 
 def test_wrong_tasks_and_presets_are_named(model: Any) -> None:
     with pytest.raises(ValueError, match="task 'parametric' has no halves"):
-        lh.studies.bench(model, "parametric", ["locos"], TINY)
+        lh.studies.bench(model, "parametric", ["locos"], preset=TINY)
     with pytest.raises(ValueError, match="unknown task 'retrievel'"):
-        lh.studies.bench(model, "retrievel", ["locos"], TINY)
+        lh.studies.bench(model, "retrievel", ["locos"], preset=TINY)
     with pytest.raises(ValueError, match="task 'ioi' has no argument 'nonsense'; its arguments are n, split"):
-        lh.studies.bench(model, "ioi", ["locos"], TINY, arguments={"nonsense": 3})
+        lh.studies.bench(model, "ioi", ["locos"], preset=TINY, arguments={"nonsense": 3})
     with pytest.raises(ValueError, match="task 'sec10k_documents' makes document trials"):
-        lh.studies.bench(model, "sec10k_documents", ["locos"], TINY)
+        lh.studies.bench(model, "sec10k_documents", ["locos"], preset=TINY)
     with pytest.raises(ValueError, match="there are no tasks"):
-        lh.studies.bench(model, [], ["locos"], TINY)
+        lh.studies.bench(model, [], ["locos"], preset=TINY)
     with pytest.raises(ValueError, match="arguments= belong to one task"):
-        lh.studies.bench(model, ["ioi", "induction"], ["locos"], TINY, arguments={"words": 4})
+        lh.studies.bench(model, ["ioi", "induction"], ["locos"], preset=TINY, arguments={"words": 4})
     with pytest.raises(ValueError, match="k=3 is none of ks"):
         replace(TINY, k=3)
     with pytest.raises(TypeError, match="methods holds 3"):
@@ -240,7 +240,7 @@ def test_a_plan_costs_one_measured_block(model: Any, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert all(part in shown for part in ("rank: search", "ablation", "faithfulness", "minutes"))
     assert "left out" not in shown
-    lh.studies.bench(model, "induction", ["locos", "greedy"], replace(TINY, searched=20), plan=True)
+    lh.studies.bench(model, "induction", ["locos", "greedy"], preset=replace(TINY, searched=20), plan=True)
     shown = capsys.readouterr().out
     assert "above 20 passes, so left out: greedy (23)" in shown
     assert "rank: search" not in shown
@@ -294,7 +294,7 @@ def known() -> tuple[Any, Cell]:
     given = gather(truth.model, setup, plan.select, plan.calibrate)
     found = study.rank_all(methods, given, plan, None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ranking.SETUPS, "other", Planted("other", {}, "remove", "other"))
+        patch.setitem(study.SETUPS, "other", Planted("other", {}, "remove", "other"))
         judged = study.judge(truth.model, "planted", setup, found.scores, given.reference, plan, None)
     return truth, study.cell_of(
         "planted", "planted", plan, {method.name: method.family for method in methods}, found, judged

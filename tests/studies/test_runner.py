@@ -19,7 +19,7 @@ from lens_heads.studies import runner
 from lens_heads.studies.finding import Finding, records
 from lens_heads.studies.fragile_paper import PRESETS as FRAGILE
 from lens_heads.studies.presets import named_preset, resized
-from lens_heads.studies.runner import StageRun, Study, run_study
+from lens_heads.studies.runner import StageRun, Study, conduct
 from tests.conftest import random_trial, tiny
 
 
@@ -42,7 +42,7 @@ class OneLine(Study[Plan, Noted]):
         row = {"id": "layers", "claim": "It has layers", "estimand": "their number", "metric": "layers", "threshold": 0}
         return pd.DataFrame([row | {"k": "none", "n": "one model", "holds_if": "above 0"}])
 
-    def costs(self, model: Any) -> dict[str, int]:
+    def costs(self, shape: Any) -> dict[str, int]:
         return {"counting": 3, "nothing": 0}
 
     def probe(self) -> list[Any]:
@@ -70,7 +70,7 @@ class OneLine(Study[Plan, Noted]):
 
 
 def run(models: Any, out: Path, note: Any = None, **loading: Any) -> tuple[list[Noted], list[Noted]]:
-    return run_study(OneLine(Plan(note), "own"), models, out, "the command", loading)
+    return conduct(OneLine(Plan(note), "own"), models, out, {"command": "the command", **loading})
 
 
 def summary(out: Path) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def test_claims_are_printed_before_anything_runs(tmp_path: Path, capsys: pytest.
 
 
 def test_a_plan_counts_passes_and_runs_no_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = runner.plan_study(OneLine(Plan(), "own"), [tiny("qwen3"), tiny("gemma3")], {})
+    found = runner.planned(OneLine(Plan(), "own"), [tiny("qwen3"), tiny("gemma3")], {})
     assert found["passes"].tolist() == [3, 0, 3, 0]
     assert (found["minutes"] >= 0).all()
     assert found.loc[found["passes"] == 0, "minutes"].sum() == 0

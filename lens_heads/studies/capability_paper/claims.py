@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-import torch
 
 from lens_heads.compare import overlap_by_depth
 from lens_heads.compare.universal import Universal
@@ -21,7 +20,6 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, bound, judged_break, judged_spared
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
-from lens_heads.heads.scores import HeadScores
 from lens_heads.stats import Interval, difference
 from lens_heads.studies.capability_paper import damage
 from lens_heads.studies.capability_paper.damage import (
@@ -342,7 +340,7 @@ def judged(
     evaluations: Mapping[str, int],
     **more: Any,
 ) -> CapabilityFinding:
-    """The finding, with its claims, the tables that they read, and those from which `rejudged` judges again.
+    """The finding, with its claims, the tables that they read, and those from which claims can be judged again.
 
     Of the `curves`, "curve" has the heads of every capability on every task, "alone" the candidates for universal heads one by
     one, "compared" the heads of every method, which took so many `evaluations`. `more` are further fields of the finding.
@@ -381,33 +379,3 @@ def judged(
     )
     finding.frames["claims"] = claims(finding)
     return finding
-
-
-def rejudged(
-    model: str, plan: Preset, tables: Mapping[str, pd.DataFrame], said: Mapping[str, Any]
-) -> CapabilityFinding:
-    """What stored values per trial say; nothing else of the run is needed.
-
-    `tables` as `judged` keeps them; `said` is the model's part of the study's JSON: reasons, chances, parameters, and how many
-    evaluations each method took.
-    """
-    scores: Repeated = {}
-    for (name, _), rows in tables["scores"].groupby(["capability", "draw"], sort=False):
-        at = [torch.tensor(rows[part].to_numpy()) for part in ("layer", "head")]
-        values = torch.zeros(rows["layer"].max() + 1, rows["head"].max() + 1)
-        values[at[0], at[1]] = torch.tensor(rows["score"].to_numpy(), dtype=torch.float32)
-        order = tuple(Head(int(layer), int(head)) for layer, head in zip(*at, strict=True))  # The best first.
-        ranking = HeadScores.from_trials(str(name), values[None], ["all"], best="lowest", order=order)
-        scores.setdefault(str(name), []).append(ranking)
-    own = [name for name in scores if name == owner(name)]
-    return judged(
-        model,
-        replace(plan, compared=plan.compared if plan.compared in own else own[0]),
-        scores=scores,
-        curves={name: AblationCurve(tables[f"{of}_trials"], {}) for name, of in CURVES.items()},
-        evaluations={row["method"]: row["evaluations"] for row in said["methods"]},
-        chances=said["chances"],
-        reasons=said["reasons"],
-        parameters=said["parameters"],
-        methods={},
-    )

@@ -64,7 +64,7 @@ from lens_heads.studies.capability_paper.presets import (
 from lens_heads.studies.claims import HOLDS, Claim, published
 from lens_heads.studies.finding import records
 from lens_heads.studies.pages import Shown, bars, claims_table
-from lens_heads.studies.presets import described, named_preset, resized
+from lens_heads.studies.presets import described, sized
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct
 from lens_heads.studies.seen import Seen
 from lens_heads.trials.checked_tokens import encode_all
@@ -315,34 +315,6 @@ def _unit(metrics: Iterable[str]) -> str:
     return "nats" if all(metric.endswith("logprob") for metric in metrics) else "of each task's metric"
 
 
-def costs(plan: Preset, asked: Asked, shape: HeadGeometry) -> dict[str, int]:
-    """Trial-passes (one trial under one set of heads) by stage, as if no two sets had the same heads and all trials were used."""
-    sizes = {task: len(trials) for task, trials in asked.tests.items()}
-    few = {task: min(plan.random_trials, size) for task, size in sizes.items()}
-    own, main = list(plan.localized), plan.mask_draws
-    draws = {name: main if name == owner(name) else plan.kin_draws for name in asked.selection}
-    found = {
-        f"heads of {name}": (draws[name] * plan.n_masks + 1) * len(trials) for name, trials in asked.selection.items()
-    }
-    more = [k for k in plan.ks if k != plan.k]
-    sets = {task: 1 + main * len(own) + draws.get(kin_of(owner(task)), 0) * (owner(task) in own) for task in sizes}
-    controls = {name: plan.random_draws * (1 + (name in own)) for name in asked.evaluation}
-    found["damage"] = sum(sets[task] * size + controls.get(task, 0) * few[task] for task, size in sizes.items())
-    found["curves"] = sum(few[name] * len(more) * (main + plan.curve_draws) for name in own)
-    found["each alone"] = sum(few[name] * main * (plan.k - (1 in plan.ks)) for name in own)
-    found["candidates"] = sum(sizes[name] * (1 + plan.candidates) for name in asked.evaluation)
-    # Other methods: regressions share masks, and greedy search begins with each head alone.
-    heads, trials = shape.n_layers * shape.n_heads, asked.selection[plan.compared]
-    listed = affordable(plan, heads, all(trial.needle for trial in trials))
-    searches = {"one_shot": heads, "greedy": sum(heads - added for added in range(plan.k))}
-    runs = sum(searches[name] for name in listed if name in searches)
-    runs -= heads if set(searches) <= set(listed) else 0
-    runs += plan.n_masks * len([name for name in listed if name in ("csb", "csl")])
-    tests = sum(sizes[name] for name in asked.evaluation)
-    found |= {"methods": runs * len(trials), "methods, ablated": tests * len([n for n in listed if n != LEAD])}
-    return found | ({PASS: len(trials)} if PASS in listed else {})
-
-
 @typed
 def capability(
     models: Models = MODELS,
@@ -351,11 +323,7 @@ def capability(
     out: str | Path = "runs/capability",
     words: str | Path | None = None,
     allow_code_execution: bool | str = False,
-    command: str | None = None,
-    precision: float | None = None,
-    max_trials: int | None = None,
-    plan: bool = False,
-    **loading: Unpack[StudyOptions],
+    **options: Unpack[StudyOptions],
 ) -> list[CapabilityFinding]:
     """Find the few heads that carry each capability, and what else they serve   (Compressed Sensing for Capability Localization)
 
@@ -369,12 +337,11 @@ def capability(
         words: a list of swear words, required by the paper's capability "swearing".
         allow_code_execution: True permits running generated programs, confined (`trials.sandbox`), "unsafe" on a disposable
             machine also unconfined; required by the paper's capability "mbpp".
-        command: shown on the page; default: the running command.
         precision, max_trials: in place of the preset's: the half-width, in nats, at which a capability's own trials stop, and the
             most test trials of each task.
-        plan: only print what it would cost, from the preset and one measured block, and return nothing.
-        **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
-            `lh.worker_pool`.
+        **options: those of `load_model` (device, dtype, ...) for models given by name; `workers` and `num_gpus` as in
+            `lh.worker_pool`; `command`, shown on the page, by default the running command; `plan`: only print what it would
+            cost, from the preset and one measured block, and return nothing.
 
     Returns one finding per model, and prints the claims of each.
 
@@ -388,11 +355,11 @@ def capability(
     """
     allowed = permission("allow_code_execution", allow_code_execution)
     given = {"words": None if words is None else str(words), "allow_code_execution": allowed}
-    size, name = named_preset(preset, PRESETS)
-    study = CapabilityStudy(of_capabilities(resized(size, precision, max_trials), capabilities, **given), name)
+    size, name = sized(preset, PRESETS, options)
+    study = CapabilityStudy(of_capabilities(size, capabilities, **given), name)
     if words is not None:  # A faulty list shows before a model is loaded.
         _ = study.asked
-    return conduct(study, models, out, command, plan, loading)[0]
+    return conduct(study, models, out, options)[0]
 
 
 class CapabilityStudy(Study[Preset, CapabilityFinding]):
@@ -416,8 +383,34 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
     def words(self) -> dict[str, Any]:
         return {"plan": self.plan, **claim_words(self.plan)}
 
-    def costs(self, model: Model) -> dict[str, int]:
-        return costs(self.plan, self.asked, head_geometry(model))
+    def costs(self, shape: HeadGeometry) -> dict[str, int]:
+        """Trial-passes by stage (one trial under one set), as if no two sets had the same heads and all trials were used."""
+        plan, asked = self.plan, self.asked
+        sizes = {task: len(trials) for task, trials in asked.tests.items()}
+        few = {task: min(plan.random_trials, size) for task, size in sizes.items()}
+        own, main = list(plan.localized), plan.mask_draws
+        draws = {name: main if name == owner(name) else plan.kin_draws for name in asked.selection}
+        found = {
+            f"heads of {name}": (draws[name] * plan.n_masks + 1) * len(trials)
+            for name, trials in asked.selection.items()
+        }
+        more = [k for k in plan.ks if k != plan.k]
+        sets = {task: 1 + main * len(own) + draws.get(kin_of(owner(task)), 0) * (owner(task) in own) for task in sizes}
+        controls = {name: plan.random_draws * (1 + (name in own)) for name in asked.evaluation}
+        found["damage"] = sum(sets[task] * size + controls.get(task, 0) * few[task] for task, size in sizes.items())
+        found["curves"] = sum(few[name] * len(more) * (main + plan.curve_draws) for name in own)
+        found["each alone"] = sum(few[name] * main * (plan.k - (1 in plan.ks)) for name in own)
+        found["candidates"] = sum(sizes[name] * (1 + plan.candidates) for name in asked.evaluation)
+        # Other methods: regressions share masks, and greedy search begins with each head alone.
+        heads, trials = shape.n_layers * shape.n_heads, asked.selection[plan.compared]
+        listed = affordable(plan, heads, all(trial.needle for trial in trials))
+        searches = {"one_shot": heads, "greedy": sum(heads - added for added in range(plan.k))}
+        runs = sum(searches[name] for name in listed if name in searches)
+        runs -= heads if set(searches) <= set(listed) else 0
+        runs += plan.n_masks * len([name for name in listed if name in ("csb", "csl")])
+        tests = sum(sizes[name] for name in asked.evaluation)
+        found |= {"methods": runs * len(trials), "methods, ablated": tests * len([n for n in listed if n != LEAD])}
+        return found | ({PASS: len(trials)} if PASS in listed else {})
 
     def probe(self) -> list[Trial]:
         return [trials[0] for trials in self.asked.evaluation.values()]

@@ -26,6 +26,7 @@ from lens_heads.evidence.transfer import transfer_matrix
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.evidence.validation import MatchValidation, validate_match
 from lens_heads.heads.controls import Controls
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model, head_geometry
@@ -57,7 +58,7 @@ from lens_heads.studies.fragile_paper.claims import (
     words,
 )
 from lens_heads.studies.pages import Shown, bars, claims_table, counted, table
-from lens_heads.studies.presets import described, named_preset, resized
+from lens_heads.studies.presets import described, sized
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct
 from lens_heads.studies.seen import Seen
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
@@ -359,11 +360,7 @@ def fragile_tasks(
     preset: PresetOf[Preset] = "packaged",
     out: str | Path = "runs/fragile-tasks",
     path: str | Path | None = None,
-    command: str | None = None,
-    precision: float | None = None,
-    max_trials: int | None = None,
-    plan: bool = False,
-    **loading: Unpack[StudyOptions],
+    **options: Unpack[StudyOptions],
 ) -> tuple[list[FragileFinding], list[Pair]]:
     """Ask any models: do tasks share heads within a model, and do models share heads or fragile tasks?
 
@@ -374,23 +371,21 @@ def fragile_tasks(
         out: the run folder. It gets a folder per model and per pair (Parquet tables, scores, matrices, matches), `report.html`
             and `study_fragile_tasks.json`. The same call continues it; other settings are refused.
         path: real reports (a folder or .zip of edgar-crawler's JSON files), instead of the packaged ones.
-        command: shown on the page; default: the running command.
         precision, max_trials: in place of the preset's, where headline claims are evaluated: the half-width, in nats, at which no
             more test trials are run, and the most of them.
-        plan: only print what it would cost, from the preset and one measured block, and return nothing.
-        **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
-            `lh.worker_pool`.
+        **options: those of `load_model` (device, dtype, ...) for models given by name; `workers` and `num_gpus` as in
+            `lh.worker_pool`; `command`, shown on the page, by default the running command; `plan`: only print what it would
+            cost, from the preset and one measured block, and return nothing.
 
     Returns one finding per model and one per pair, and prints the claims of each. At most two models are loaded at a time.
 
     Raises ValueError for an unknown preset, no models, or a folder with other settings.
     """
-    size, name = named_preset(preset, PRESETS)
-    size = resized(on_reports(size, name, None if path is None else str(path)), precision, max_trials)
-    study = FragileStudy(size, name)
+    size, name = sized(preset, PRESETS, options)
+    study = FragileStudy(on_reports(size, name, None if path is None else str(path)), name)
     if path is not None:  # Faulty reports show before a model is loaded.
         _ = study.documents, study.tests
-    return conduct(study, models, out, command, plan, loading)
+    return conduct(study, models, out, options)
 
 
 class FragileStudy(Study[Preset, FragileFinding]):
@@ -427,19 +422,19 @@ class FragileStudy(Study[Preset, FragileFinding]):
     def words(self) -> dict[str, Any]:
         return {"plan": self.plan, **words(self.plan)}
 
-    def costs(self, model: Model) -> dict[str, int]:
+    def costs(self, shape: HeadGeometry) -> dict[str, int]:
         """As the runner asks; sets of heads that agree by chance run once. `validation` is of a pair's second model."""
         plan, tasks = self.plan, len(self.plan.tasks)
-        trials, setup = sum(map(len, self.tests.values())), FragileSetup(model, plan, {}, {}, Path())
+        trials, sizes = sum(map(len, self.tests.values())), len(plan.sizes(shape.n_layers * shape.n_heads))
         recovered = sum(len(each[: plan.recovery_trials]) for each in self.tests.values())
         random = (1 + plan.layer_matched) * plan.random_sets * min(plan.random_trials, trials)
         controls = len(RESTORED) * plan.recovery_draws if plan.fair else 0
         return {
             "detection": sum(map(len, self.documents.values())),
             "question": 3 * len(self.selected),
-            "transfer": trials * (1 + len(setup.sizes) * (tasks + plan.random_draws)),
+            "transfer": trials * (1 + sizes * (tasks + plan.random_draws)),
             "headline": min(trials, plan.max_trials or trials) * (2 + len(plan.foreign)) + random,
-            "recovery": recovered * len(setup.sizes) * (2 + controls),
+            "recovery": recovered * sizes * (2 + controls),
             "validation": trials * (2 + DRAWS),
         }
 

@@ -23,7 +23,6 @@ from lens_heads.evidence.verdicts import (
     costs_more,
     harms,
     negligible,
-    smallest_k,
     spared,
 )
 from lens_heads.heads.conditions import Condition
@@ -240,20 +239,6 @@ def asked_claims(plan: Preset) -> list[Claim]:
         for claim in published(__name__)["claims"]
         if claim["task"] in tasks and (plan.rivals or claim.get("other") not in RIVALS)
     ]
-
-
-def rejudged(tables: Mapping[str, pd.DataFrame], plan: Preset, heads: int) -> pd.DataFrame:
-    """The claims again from values per trial, in a model with so many heads.
-
-    `tables` holds "choice_trials" and "headline_trials". k and the baseline are chosen again, and every verdict is judged
-    again; nothing else of the run is needed.
-    """
-    choice, headline = AblationCurve(tables["choice_trials"], {}), tables["headline_trials"]
-    curves = {str(task): AblationCurve(rows, {}) for task, rows in headline.groupby("task", sort=False)}
-    k = plan.fixed_k(heads) or smallest_k(choice, LEAD)
-    nothing: dict[str, Any] = {"model": "", "frames": {}, "scores": {}, "questions": {}, "texts": {}}
-    found = LocosFinding(k=k, baseline=best_baseline(choice, k), headline=curves, curve=choice, **nothing)
-    return claims(found, plan.described())
 
 
 def best_baseline(found: AblationCurve, k: int) -> str:

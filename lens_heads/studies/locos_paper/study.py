@@ -55,8 +55,17 @@ from lens_heads.studies.locos_paper.claims import (
     ranked,
 )
 from lens_heads.studies.pages import Shown, bars, claims_table
-from lens_heads.studies.presets import beside, described, named_preset, resized
-from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct, several
+from lens_heads.studies.presets import beside, described, sized
+from lens_heads.studies.runner import (
+    MODELS,
+    Models,
+    PresetOf,
+    StageRun,
+    Study,
+    StudyOptions,
+    conduct,
+    several,
+)
 from lens_heads.studies.seen import Seen
 from lens_heads.trials.trial import Trial
 
@@ -283,45 +292,13 @@ METRIC = "logprob"
 SETS = {"random": "random", "random_like": "random, same layers"}
 
 
-def costs(plan: Preset, shape: HeadGeometry) -> dict[str, int]:
-    """Trial-passes by stage: one trial under one set of heads each. At most, where precision may stop a stage earlier.
-
-    Patching and recovery count a pass per head (or set) and trial, though several heads share one.
-    """
-    heads, tests = shape.n_layers * shape.n_heads, len(plan.tested())
-    sizes, others = len(capped(plan.ks, shape.n_layers * shape.n_heads)), {**plan.spared, **plan.downstream}
-    counts = {task: len(plan.trials(call)) for task, call in others.items()}
-    few = plan.draws * min(plan.few, tests)
-    rivals = len(RIVALS) * bool(plan.rivals)
-    methods = len({name for name in HEADLINE_METHODS if name in plan.methods}) + 1 + rivals
-    controls = sum({"bottom": 1, "random": plan.seeds, "random_like": plan.seeds}[name] for name in plan.controls)
-    selected = len(plan.trials(plan.select))
-    return {
-        "detection": selected,
-        "question": 3 * min(ASKED, selected),
-        "choice": min(plan.choose, selected) * (2 + (1 + len(ATTENTION)) * sizes),
-        "rivals": min(plan.rivals, selected) * 2 * heads,
-        "headline": min(plan.max_trials, tests) * (2 + methods) + 2 * few,
-        "other tasks": sum(2 * n + plan.draws * min(plan.few_others, n) for n in counts.values()),
-        "ablation": min(plan.curve_trials, tests) * (1 + (len(plan.ablated) + 1 + rivals + controls) * (sizes + 1)),
-        "texts": sum(2 * min(plan.text_trials, n) for n in (tests, *counts.values())),
-        "patching": min(plan.cri_trials, tests) * heads,
-        "recovery": min(plan.recovery_trials, tests) * (2 + 3 * plan.recovery_draws),
-        "reading": 3 * selected if plan.read_heads else 0,
-    }
-
-
 @typed
 def locos(
     models: Models = MODELS,
     preset: PresetOf[Preset] = "packaged",
     out: str | Path = "runs/locos",
     tuned_lens: str | Path | None = None,
-    command: str | None = None,
-    precision: float | None = None,
-    max_trials: int | None = None,
-    plan: bool = False,
-    **loading: Unpack[StudyOptions],
+    **options: Unpack[StudyOptions],
 ) -> list[LocosFinding]:
     """Re-run the LOCOS paper (Gema et al., arXiv 2607.01002) on one or more models.
 
@@ -332,12 +309,11 @@ def locos(
         out: the run folder. It gets a folder per model (Parquet tables, scores, curves), `report.html` and `study_locos.json`.
             The same call continues it; other settings are refused.
         tuned_lens: a safetensors file as `score_heads(direction=...)` takes it, for a single model.
-        command: shown on the page; default: the running command.
         precision, max_trials: in place of the preset's: the half-width, in nats, at which no more test trials are run, and the
             most of them (up to as many as the preset's `test` has).
-        plan: only print what it would cost, from the preset and one measured block, and return nothing.
-        **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
-            `lh.worker_pool`.
+        **options: those of `load_model` (device, dtype, ...) for models given by name; `workers` and `num_gpus` as in
+            `lh.worker_pool`; `command`, shown on the page, by default the running command; `plan`: only print what it would
+            cost, from the preset and one measured block, and return nothing.
 
     Returns one finding per model, and prints the claims of each.
 
@@ -348,15 +324,14 @@ def locos(
         locos: what it would cost ...
         []
     """
-    size, name = named_preset(preset, PRESETS)
+    size, name = sized(preset, PRESETS, options)
     models = several(models)
     if tuned_lens is not None and len(models) > 1:
         raise ValueError("a tuned lens belongs to one model: run the study on that model alone")
     if tuned_lens is not None:
         check_direction(tuned_lens)
-    size = resized(size, precision, max_trials)
     study = LocosStudy(size, name, {"tuned_lens": str(tuned_lens) if tuned_lens else None})
-    return conduct(study, models, out, command, plan, loading)[0]
+    return conduct(study, models, out, options)[0]
 
 
 class LocosStudy(Study[Preset, LocosFinding]):
@@ -433,8 +408,33 @@ class LocosStudy(Study[Preset, LocosFinding]):
         rule = published(__name__)["rules_of_k"].get(self.plan.k, f"k = {self.plan.k}")
         return {**super().words(), "rule_of_k": rule, "calls": self.plan.described()}
 
-    def costs(self, model: Model) -> dict[str, int]:
-        return costs(self.plan, head_geometry(model))
+    def costs(self, shape: HeadGeometry) -> dict[str, int]:
+        """Trial-passes by stage: one trial under one set of heads each. At most, where precision may stop a stage earlier.
+
+        Patching and recovery count a pass per head (or set) and trial, though several heads share one.
+        """
+        plan = self.plan
+        heads, tests = shape.n_layers * shape.n_heads, len(plan.tested())
+        sizes, others = len(capped(plan.ks, shape.n_layers * shape.n_heads)), {**plan.spared, **plan.downstream}
+        counts = {task: len(plan.trials(call)) for task, call in others.items()}
+        few = plan.draws * min(plan.few, tests)
+        rivals = len(RIVALS) * bool(plan.rivals)
+        methods = len({name for name in HEADLINE_METHODS if name in plan.methods}) + 1 + rivals
+        controls = sum({"bottom": 1, "random": plan.seeds, "random_like": plan.seeds}[name] for name in plan.controls)
+        selected = len(plan.trials(plan.select))
+        return {
+            "detection": selected,
+            "question": 3 * min(ASKED, selected),
+            "choice": min(plan.choose, selected) * (2 + (1 + len(ATTENTION)) * sizes),
+            "rivals": min(plan.rivals, selected) * 2 * heads,
+            "headline": min(plan.max_trials, tests) * (2 + methods) + 2 * few,
+            "other tasks": sum(2 * n + plan.draws * min(plan.few_others, n) for n in counts.values()),
+            "ablation": min(plan.curve_trials, tests) * (1 + (len(plan.ablated) + 1 + rivals + controls) * (sizes + 1)),
+            "texts": sum(2 * min(plan.text_trials, n) for n in (tests, *counts.values())),
+            "patching": min(plan.cri_trials, tests) * heads,
+            "recovery": min(plan.recovery_trials, tests) * (2 + 3 * plan.recovery_draws),
+            "reading": 3 * selected if plan.read_heads else 0,
+        }
 
     def probe(self) -> list[Trial]:
         return self.plan.trials(self.plan.test)[:4]

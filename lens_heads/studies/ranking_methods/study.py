@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 
@@ -43,13 +45,14 @@ from lens_heads.runs.tables import read_table, write_table
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.sanity.planted import planted_model
+from lens_heads.stats import top_k_stability
 from lens_heads.studies import pages
 from lens_heads.studies.finding import plain
 from lens_heads.studies.pages import Shown
 from lens_heads.studies.presets import named_preset, read_presets
 from lens_heads.studies.ranking_methods.bench import METRIC, PLANTED, Bench, Cell
 from lens_heads.studies.ranking_methods.recommend import GOALS, recommend
-from lens_heads.studies.runner import Models, PresetOf, StudyOptions, at_work, loaded, minutes_per_pass, ready
+from lens_heads.studies.runner import Models, PresetOf, RunOptions, at_work, loaded, minutes_per_pass, ready
 from lens_heads.studies.seen import Seen, keep, sections
 from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import trials_digest
@@ -399,12 +402,11 @@ def bench(
     models: Models,
     tasks: Sequence[str] | str = "retrieval",
     methods: Iterable[Any] | None = None,
+    *,
     preset: PresetOf[Preset] = "default",
     out: str | Path | None = None,
     arguments: Mapping[str, Any] | None = None,
-    plan: bool = False,
-    command: str | None = None,
-    **loading: Unpack[StudyOptions],
+    **options: Unpack[RunOptions],
 ) -> Bench:
     """Which method finds the heads that matter, and at what cost? One table for every model and task.
 
@@ -418,9 +420,9 @@ def bench(
         out: the run folder: a folder per model and task, `report.html` and `bench.json`. The same call continues it, also with
             other methods; other trials are refused.
         arguments: further arguments of the task, if there is one.
-        plan: only print about how many passes it takes, and return an empty table.
-        command: shown on the page; default: the running command.
-        **loading: options of `load_model` for models given by name, and `workers` and `num_gpus` as in `lh.worker_pool`.
+        **options: those of `load_model` for models given by name; `workers` and `num_gpus` as in `lh.worker_pool`; `command`,
+            shown on the page, by default the running command; `plan`: only print about how many passes it takes, and return an
+            empty table.
 
     Methods rank heads on the same selection trials. Their top heads are ablated (mean of other trials) and kept on the same test
     trials. A method that fails is left out, with a warning.
@@ -440,9 +442,9 @@ def bench(
     if arguments and len(listed) > 1:
         raise ValueError(f"arguments= belong to one task, but there are {len(listed)}: run them separately")
     setups = {task: setup_of(task, dict(arguments or {})) for task in listed}
-    chosen, given = resolve(methods), ready(models, loading)
-    if plan:
-        return _planned(given, setups, chosen, size, loading)
+    chosen, given = resolve(methods), ready(models, options)
+    if options.get("plan"):
+        return _planned(given, setups, chosen, size, options)
     folder, console, cells = None if out is None else check_place(out), Console(emoji=False), []
     if folder is None:
         planted = planted_quality(chosen, size.planted, size.masks)
@@ -452,7 +454,7 @@ def bench(
             write_table(file, planted_quality(chosen, size.planted, size.masks))
         planted = read_table(file)
     for one in given:
-        with at_work(one, loading) as model:
+        with at_work(one, options) as model:
             require_raw_weights(model)
             for task, setup in setups.items():
                 console.rule(tables.plain(f"{head_geometry(model).name}, {task}"))
@@ -460,7 +462,7 @@ def bench(
                 found = Bench(cells, planted)
                 tables.show(tables.bench(found.cell(cells[-1].model, task).frame))
                 if folder is not None:
-                    _write(found, size, name, folder, command)
+                    _write(found, size, name, folder, options.get("command"))
         del model  # Before the next one is loaded.
     return Bench(cells, planted)
 
@@ -530,12 +532,12 @@ def _write(bench: Bench, plan: Preset, preset: str, out: Path, command: str | No
 
 
 def _planned(
-    given: Sequence[Any], setups: Mapping[str, Setup], chosen: Sequence[Method], plan: Preset, loading: StudyOptions
+    given: Sequence[Any], setups: Mapping[str, Setup], chosen: Sequence[Method], plan: Preset, options: RunOptions
 ) -> Bench:
     """Print what the methods of every family and the judging would cost, in passes of one trial, and what is left out."""
     rows, console = [], Console(emoji=False)
     for one in given:
-        model = loaded(one, loading)
+        model = loaded(one, options)
         shape = head_geometry(model)
         costs = {method.name: method.passes(shape, plan.masks, plan.k) for method in chosen}
         able = [method for method in chosen if costs[method.name] <= plan.searched]

@@ -10,16 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
-import torch
 
 from lens_heads.answering.ability import Ability
-from lens_heads.answering.evaluation import Evaluation
 from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.areas import areas
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, harms
 from lens_heads.heads.conditions import Condition
-from lens_heads.heads.grouping import COLUMNS, groups_in
+from lens_heads.heads.grouping import COLUMNS
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.stats import Interval
@@ -145,18 +143,6 @@ def ability_table(able: Ability) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def ability_of(table: pd.DataFrame, chance: float) -> Ability:
-    """The ability from its stored table."""
-    ids, nothing = tuple(table["trial"]), ("",) * len(table)
-    groups = groups_in(table, table["trial"], "trial")
-
-    def part(which: str, names: tuple[str, ...]) -> Evaluation:
-        metrics = {name: torch.tensor(table[f"{name}_{which}"].to_numpy(float)).float() for name in MEASURED}
-        return Evaluation(names, metrics, nothing, nothing, groups)
-
-    return Ability(part("asked", ids), part("exchanged", tuple(f"{id}-exchanged" for id in ids)), chance)
-
-
 def by_kind(curves: Mapping[str, AblationCurve], metric: str, lead: str) -> pd.DataFrame:
     """`areas` under every kind of ablation, one after the other."""
     parts = [areas(curve, metric, lead=lead).assign(kind=kind) for kind, curve in curves.items() if kind != EVERYWHERE]
@@ -262,19 +248,3 @@ RULES: dict[str, Callable[[ChoosingFinding, Claim], Verdict]] = {
     "ahead": _ahead,
     "turns": _turns,
 }
-
-
-def rejudged(tables: Mapping[str, pd.DataFrame], summary: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """The claims and areas again from stored values per trial: "ability_trials", and "judged_trials" if it does the task.
-
-    `summary`: the model's part of the study's JSON, for what was chosen on selection questions.
-    """
-    judged = tables.get("judged_trials", pd.DataFrame({"kind": []})).groupby("kind", sort=False)
-    curves = {str(kind): AblationCurve(rows.drop(columns="kind"), {}) for kind, rows in judged}
-    able = ability_of(tables["ability_trials"], summary["chance"])
-    chosen: dict[str, Any] = {"k": summary["k"], "scores": dict.fromkeys(summary["methods"])}
-    about: dict[str, Any] = {"model": "", "frames": {}, "question": "", "passages": {}}
-    found = {"claims": claims(ChoosingFinding(able=able, curves=curves, **chosen, **about)), "ability": able.frame}
-    if curves:
-        found |= {"areas": by_kind(curves, METRIC, LEAD), "answer_areas": by_kind(curves, "logprob", LEAD)}
-    return found

@@ -22,6 +22,7 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.head_sets import capped
 from lens_heads.evidence.verdicts import smallest_k
 from lens_heads.heads.controls import Controls
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.inspection import anatomy
@@ -35,8 +36,17 @@ from lens_heads.runs.typed import typed
 from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.asked import ASKED, asked
 from lens_heads.studies.pages import Shown, claims_table
-from lens_heads.studies.presets import named_preset, resized, trials_of
-from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct, several
+from lens_heads.studies.presets import sized, trials_of
+from lens_heads.studies.runner import (
+    MODELS,
+    Models,
+    PresetOf,
+    RunOptions,
+    StageRun,
+    Study,
+    conduct,
+    several,
+)
 from lens_heads.studies.seen import Seen
 from lens_heads.studies.two_needles.claims import (
     EVERYWHERE,
@@ -200,10 +210,8 @@ def choosing(
     models: Models = MODELS,
     preset: PresetOf[Preset] = "direct",
     out: str | Path = "runs/choosing",
-    command: str | None = None,
     max_trials: int | None = None,
-    plan: bool = False,
-    **loading: Unpack[StudyOptions],
+    **options: Unpack[RunOptions],
 ) -> list[ChoosingFinding]:
     """Which heads choose what the question asks for? Passages hold two needles of one kind, and each is asked for in turn.
 
@@ -217,11 +225,10 @@ def choosing(
         preset: "direct", "onehop", "twohop" (kinds of question), each also with "-chat" for models that answer in a chat,
             "quick", "negative-model", or your own `Preset`.
         out: the run folder, as in `locos`. The same call continues it; other settings are refused.
-        command: shown on the page; default: the running command.
         max_trials: in place of the preset's: the most test questions.
-        plan: only print what it would cost, and return nothing.
-        **loading: options of `load_model` (device, dtype, ...) for models given by name, and `workers` and `num_gpus` as in
-            `lh.worker_pool`.
+        **options: those of `load_model` (device, dtype, ...) for models given by name; `workers` and `num_gpus` as in
+            `lh.worker_pool`; `command`, shown on the page, by default the running command; `plan`: only print what it would
+            cost, from the preset and one measured block, and return nothing.
 
     Returns one finding per model, and prints the claims of each.
 
@@ -232,9 +239,8 @@ def choosing(
         choosing: what it would cost ...
         []
     """
-    size, name = named_preset(preset, PRESETS)
-    study = ChoosingStudy(resized(size, None, max_trials), name)
-    return conduct(study, several(models), out, command, plan, loading)[0]
+    size, name = sized(preset, PRESETS, {"max_trials": max_trials})  # It has no precision: an own one is refused.
+    return conduct(ChoosingStudy(size, name), several(models), out, options)[0]
 
 
 class ChoosingStudy(Study[Preset, ChoosingFinding]):
@@ -281,8 +287,8 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
         names = [name for name in (LEAD, "attention_mass", PATCHED) if name in found.scores]
         return Seen(trials_of(self.plan.test), {name: found.scores[name] for name in names}, found.curves[KINDS[0]])
 
-    def costs(self, model: Model) -> dict[str, int]:
-        shape, plan = head_geometry(model), self.plan
+    def costs(self, shape: HeadGeometry) -> dict[str, int]:
+        plan = self.plan
         heads, (select, test) = shape.n_layers * shape.n_heads, (call[1]["n"] for call in (plan.select, plan.test))
         judged = min(plan.max_trials, 2 * test)
         whole = min(plan.whole, judged)
