@@ -53,6 +53,12 @@ class Finding:
         return {**about, **self.notes(), **frames}
 
 
+def together(frames: Mapping[str, pd.DataFrame], column: str | None = None) -> pd.DataFrame:
+    """Tables as one, each with its name in a column unless it has one."""
+    named = [frame if column is None else frame.assign(**{column: name}) for name, frame in frames.items()]
+    return pd.concat(named, ignore_index=True)
+
+
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows for JSON, with four significant digits."""
     return plain(

@@ -22,27 +22,29 @@ from lens_heads.studies.presets import beside
 class Shown:
     """What a page shows of all models, of one, or of two: words for its texts; tables, figures and texts by name.
 
-    A table is a frame or a `report.Table`; where a name stands for several tables or figures, they are a list.
+    A table is a frame or a `report.Table`; where a name stands for several tables or figures, they are a list. `heads`, `verdict`
+    and `first`, its figures, are for the summary of the page.
     """
 
     words: Mapping[str, Any]
     tables: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
     texts: Mapping[str, report.Texts] = field(default_factory=dict)
+    heads: Sequence[str] = ()
+    verdict: str = ""
+    first: Sequence[Any] = ()
 
 
-def page(
-    module: str, whole: Shown, parts: Iterable[tuple[str, Shown]], heads: Sequence[str], verdict: str, figures: Any
-) -> report.Page:
+def page(module: str, whole: Shown, parts: Iterable[tuple[str, Shown]]) -> report.Page:
     """The page next to a module: the summary and "first" of the whole, then for each part the sections of that name."""
     made = beside(module, "page.json")
     facts = {name: _filled(text, whole) for name, text in made["facts"].items()}
     summary = report.Summary(
         model=whole.words["models"],
         trials=_filled(made["trials"], whole),
-        heads=heads,
-        verdict=verdict,
-        figures=figures,
+        heads=whole.heads,
+        verdict=whole.verdict,
+        figures=whole.first,
         facts={name: text for name, text in facts.items() if text},
     )
     sections = [_section(one, shown) for name, shown in [("first", whole), *parts] for one in made[name]]

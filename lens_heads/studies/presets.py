@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from lens_heads import tasks
 from lens_heads.runs import checks
-from lens_heads.trials.trial import Trial
+from lens_heads.trials.trial import AnyTrial, Trial
 
 Plan = TypeVar("Plan")
 TaskCall = tuple[str, dict[str, Any]]
@@ -77,3 +78,8 @@ def described(call: TaskCall) -> str:
     """The call in short: musique(n=14, split=test)."""
     name, arguments = call
     return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
+
+
+def in_turn(by_task: Mapping[str, Sequence[AnyTrial]]) -> list[Any]:
+    """The trials of all tasks in turn, so that the first few have as many of every task."""
+    return [trial for row in zip_longest(*by_task.values()) for trial in row if trial is not None]

@@ -162,31 +162,20 @@ class Study(ABC, Generic[Plan, AnyFinding]):
     def page(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> report.Page:
         """The page for everything found so far: that of `page.json`, with the words and tables that all studies have."""
         whole = self.shown(findings, pairs)
-        words = {
-            "models": ", ".join(each.model for each in findings),
-            "control": getattr(self.plan, "control", "") or "",
-        }
-        words["claims"] = "; ".join(f"{each.model}: {pages.counted(each.claims)}" for each in findings)
+        words = {**self.words(), "models": ", ".join(each.model for each in findings)}
+        words |= {"control": getattr(self.plan, "control", None) or ""}
+        words |= {"claims": "; ".join(f"{each.model}: {pages.counted(each.claims)}" for each in findings)}
         tables = {"registered": self.registered(), **whole.tables}
         parts = [("pairs", each, self.shown_pair(each)) for each in pairs]
         parts += [("models", each, self.shown_model(each)) for each in findings]
-        return pages.page(
-            type(self).__module__,
-            replace(whole, words={**self.words(), **words, **whole.words}, tables=tables),
-            [
-                (
-                    name,
-                    replace(one, words={**self.words(), "each": each, **one.words}, tables=_stored(each) | one.tables),
-                )
-                for name, each, one in parts
-            ],
-            heads=[head for each in findings for head in self.top(each)],
-            verdict=self.verdict(findings, pairs),
-            figures=self.figures(findings, pairs),
-        )
+        filled = [
+            (name, replace(one, words={**self.words(), "each": each, **one.words}, tables=_stored(each) | one.tables))
+            for name, each, one in parts
+        ]
+        return pages.page(type(self).__module__, replace(whole, words=words | whole.words, tables=tables), filled)
 
     def shown(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> Shown:
-        """What the page shows of all models together: the table of claims, and words, tables and figures of its own."""
+        """What the page shows of all models together: the table of claims, the summary, and what else it has."""
         raise NotImplementedError
 
     def shown_model(self, each: AnyFinding) -> Shown:
@@ -195,18 +184,6 @@ class Study(ABC, Generic[Plan, AnyFinding]):
 
     def shown_pair(self, each: Any) -> Shown:
         """What the page shows of two models besides their tables."""
-        raise NotImplementedError
-
-    def top(self, each: AnyFinding) -> list[str]:
-        """A model's heads in the summary."""
-        raise NotImplementedError
-
-    def verdict(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> str:
-        """The answer in the summary."""
-        raise NotImplementedError
-
-    def figures(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> list[Any]:
-        """The figures of the summary."""
         raise NotImplementedError
 
     def beside(self, findings: Sequence[AnyFinding]) -> dict[str, Any]:

@@ -34,12 +34,13 @@ PAGE: dict[str, Any] = {
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> report.Page:
     monkeypatch.setattr(pages, "beside", lambda module, file: PAGE)
-    whole = Shown({"models": "a, b", "n": 3, "nothing": ""}, {"claims": [report.Table(FRAME, "a"), FRAME]})
+    tables = {"claims": [report.Table(FRAME, "a"), FRAME]}
+    whole = Shown({"models": "a, b", "n": 3, "nothing": ""}, tables, heads=["L0H0"], verdict="Yes.")
     parts = [
         ("models", Shown({"name": "a"}, {"costs": FRAME}, {"one": go.Figure()})),
         ("models", Shown({"name": "b"}, {}, {"one": [go.Figure(), report.Figure(go.Figure(), "its own")]})),
     ]
-    return pages.page("a.module", whole, parts, heads=["L0H0"], verdict="Yes.", figures=[])
+    return pages.page("a.module", whole, parts)
 
 
 def test_sections_stand_in_order_with_their_words_filled(page: report.Page) -> None:

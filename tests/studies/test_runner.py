@@ -17,7 +17,7 @@ from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies import runner
 from lens_heads.studies.finding import Finding, records
-from lens_heads.studies.fragile_paper import PRESETS as FRAGILE
+from lens_heads.studies.fragile_paper.claims import PRESETS as FRAGILE
 from lens_heads.studies.presets import named_preset, resized
 from lens_heads.studies.runner import StageRun, Study, conduct
 from tests.conftest import random_trial, tiny

@@ -497,7 +497,25 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
                 axis="damage",
             ),
         }
-        return Shown(words, tables, figures)
+        top = [(each, each.frames["best_heads"].groupby("capability", sort=False).head(1)) for each in findings]
+        return Shown(
+            words,
+            tables,
+            figures,
+            heads=[
+                f"{one.name} {row['head']} ({row['capability']})"
+                for one, best in top
+                for row in best.to_dict("records")
+            ],
+            verdict=" ".join(map(_sentence, findings)),
+            first=[
+                plots.generality_map(
+                    TaskMap(each.frames["everywhere"], each.metrics),
+                    title=f"{each.name}: the cost of ablating each capability's heads",
+                )
+                for each in findings
+            ],
+        )
 
     def shown_model(self, each: CapabilityFinding) -> Shown:
         frames, unit = each.frames, _unit(each.metrics.values())
@@ -532,20 +550,6 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             ),
         }
         return Shown(words, {"one_by_one": own, "right_by_k": wide}, figures)
-
-    def top(self, each: CapabilityFinding) -> list[str]:
-        best = each.frames["best_heads"].groupby("capability", sort=False).head(1).to_dict("records")
-        return [f"{each.name} {row['head']} ({row['capability']})" for row in best]
-
-    def verdict(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> str:
-        return " ".join(map(_sentence, findings))
-
-    def figures(self, findings: Sequence[CapabilityFinding], pairs: Sequence[Any]) -> list[Any]:
-        title = "the cost of ablating each capability's heads"
-        return [
-            plots.generality_map(TaskMap(each.frames["everywhere"], each.metrics), title=f"{each.name}: {title}")
-            for each in findings
-        ]
 
     def beside(self, findings: Sequence[CapabilityFinding]) -> dict[str, Any]:
         return {"scale": records(beside(findings)), "depths": records(depths(findings, self.plan.k))}

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -58,7 +57,7 @@ from lens_heads.studies.fragile_paper.claims import (
     words,
 )
 from lens_heads.studies.pages import Shown, bars, claims_table, counted, table
-from lens_heads.studies.presets import described, sized
+from lens_heads.studies.presets import described, in_turn, sized
 from lens_heads.studies.runner import MODELS, Models, PresetOf, StageRun, Study, StudyOptions, conduct
 from lens_heads.studies.seen import Seen
 from lens_heads.tasks.sec10k import sec10k, sec10k_documents
@@ -100,7 +99,7 @@ class FragileSetup:
     @property
     def mixed(self) -> list[AnyTrial]:
         """The trials of all tasks in turn, so that the first few have as many of every task."""
-        return [trial for row in zip_longest(*self.tests.values()) for trial in row if trial is not None]
+        return in_turn(self.tests)
 
     @property
     def ablating(self) -> dict[str, Any]:
@@ -413,7 +412,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
     def selected(self) -> list[Trial]:
         """Trials of the companies that heads are detected on, of every task in turn: do they need their question?"""
         by_task = self.plan.by_task(sec10k, self.plan.trials, "select")
-        return [trial for row in zip_longest(*by_task.values()) for trial in row if trial is not None][:ASKED]
+        return in_turn(by_task)[:ASKED]
 
     def claims(self) -> list[Claim]:
         whole = published(__name__)
@@ -530,7 +529,16 @@ class FragileStudy(Study[Preset, FragileFinding]):
             "metric": plots.METRIC_LABELS[METRIC],
             "right": plots.METRIC_LABELS[self.plan.right],
         }
-        return Shown(words, {"claims": claims_table(claims, more=("models", "metric", "k", "n", "p", "would_tell"))})
+        correlated = [one for each in pairs for one in list(_judged(each).values())[:1]]
+        return Shown(
+            words,
+            {"claims": claims_table(claims, more=("models", "metric", "k", "n", "p", "would_tell"))},
+            heads=[
+                f"{each.model} {head}" for each in findings for head in each.scores[self.plan.lead][ALL].ranking()[:3]
+            ],
+            verdict=" ".join(map(_answer, pairs) if pairs else map(_harm, findings)),
+            first=[*(one.plot() for one in correlated), *(each.matrix.plot(title=each.model) for each in findings)],
+        )
 
     def shown_pair(self, each: Pair) -> Shown:
         lost = " ".join(f"{label}: {reason}." for label, reason in each.reasons.items())
@@ -572,13 +580,3 @@ class FragileStudy(Study[Preset, FragileFinding]):
                 title, axis = "Recovery by restoring heads", "recovery, share of the cost"
                 figures["recovered"] = plots.drop_bars(rows, title=title, unit="", axis=axis)
         return Shown({"rule": lead.meta.get("rule", "none")}, tables, figures)
-
-    def top(self, each: FragileFinding) -> list[str]:
-        return [f"{each.model} {head}" for head in each.scores[self.plan.lead][ALL].ranking()[:3]]
-
-    def verdict(self, findings: Sequence[FragileFinding], pairs: Sequence[Pair]) -> str:
-        return " ".join(map(_answer, pairs) if pairs else map(_harm, findings))
-
-    def figures(self, findings: Sequence[FragileFinding], pairs: Sequence[Pair]) -> list[Any]:
-        shown = [one for each in pairs for one in list(_judged(each).values())[:1]]
-        return [*(one.plot() for one in shown), *(each.matrix.plot(title=each.model) for each in findings)]

@@ -39,6 +39,7 @@ from lens_heads.runs.typed import typed
 from lens_heads.stats import Precision
 from lens_heads.studies.asked import ASKED, asked, meaning
 from lens_heads.studies.claims import Claim, published
+from lens_heads.studies.finding import together
 from lens_heads.studies.locos_paper.claims import (
     ATTENTION,
     HEADLINE_METHODS,
@@ -110,8 +111,7 @@ class LocosSetup:
             tested = {trial.id for trial in self.others.get(task, ())}
             call = plan.calibration.get(task)
             trials = self.select if call is None else [one for one in plan.trials(call) if one.id not in tested]
-            mean_activations(self.model, trials, n=plan.calibrate).save(partial := file.with_suffix(".partial"))
-            partial.replace(file)
+            mean_activations(self.model, trials, n=plan.calibrate).save(file)
         return MeanActivations.load(file)
 
     def ablate(
@@ -457,7 +457,17 @@ class LocosStudy(Study[Preset, LocosFinding]):
             plots.method_agreement(each.scores, title=f"{each.name}: agreement between methods") for each in findings
         ]
         claims = [claims_table(each.claims, f"{each.model}, k = {each.k}", more) for each in findings]
-        return Shown(words, {"claims": claims}, {"maps": maps})
+        return Shown(
+            words,
+            {"claims": claims},
+            {"maps": maps},
+            heads=[f"{each.model} {head}" for each in findings for head in each.scores[LEAD].ranking()[:3]],
+            verdict=" ".join(map(_sentence, findings)),
+            first=[
+                plots.ablation_curves(each.curve, METRIC, title=f"{each.model}: the cost of ablating heads")
+                for each in findings
+            ],
+        )
 
     def shown_model(self, each: LocosFinding) -> Shown:
         """One model's tables and figures; those of stages that the preset skips are missing."""
@@ -514,16 +524,6 @@ class LocosStudy(Study[Preset, LocosFinding]):
         )
         return Shown(words, tables, figures, {"texts": texts})
 
-    def top(self, each: LocosFinding) -> list[str]:
-        return [f"{each.model} {head}" for head in each.scores[LEAD].ranking()[:3]]
-
-    def verdict(self, findings: Sequence[LocosFinding], pairs: Sequence[Any]) -> str:
-        return " ".join(map(_sentence, findings))
-
-    def figures(self, findings: Sequence[LocosFinding], pairs: Sequence[Any]) -> list[Any]:
-        title = "the cost of ablating heads"
-        return [plots.ablation_curves(each.curve, METRIC, title=f"{each.model}: {title}") for each in findings]
-
 
 def _sentence(finding: LocosFinding) -> str:
     """One model's answer: the first claim with its numbers, and how many decoded answers are right before and after."""
@@ -534,8 +534,3 @@ def _sentence(finding: LocosFinding) -> str:
         f"{finding.k} heads, {after.sum():.0f} of {len(before)} answers are right instead of {before.sum():.0f}. "
         f"{meaning(finding.question)}"
     )
-
-
-def together(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The tables of all tasks as one, each of which names its task."""
-    return pd.concat(frames.values(), ignore_index=True)

@@ -355,22 +355,21 @@ def page(bench: Bench, plan: Preset) -> report.Page:
     figure = bench.plot() if many else bench.plot(bench.cells[0].model, bench.cells[0].task)
     # The method whose heads do most damage, which greedy search's need not.
     most = [str(cell.frame.sort_values("damage")["method"].iloc[-1]) for cell in bench.cells]
-    whole = Shown({"plan": plan, "models": models, "tasks": tasks}, {"overall": bench.overall} if many else {})
-    parts = [("overall", whole), *(("cells", _shown(bench, cell)) for cell in bench.cells)]
-    for by, goal in reversed(GOALS.items()):
-        lines = str(recommend(bench, by=by)).replace("\n  ", "\n\n").replace("\n", "\n\n")
-        parts.insert(0, ("goals", Shown({"goal": goal, "said": lines})))
-    return pages.page(
-        __name__,
-        whole,
-        parts,
+    whole = Shown(
+        {"plan": plan, "models": models, "tasks": tasks},
+        {"overall": bench.overall} if many else {},
         heads=[
             f"{name} does most damage on {cell.task} in {cell.model}"
             for name, cell in zip(most, bench.cells, strict=True)
         ],
         verdict=said[-1] if many else " ".join(line.strip() for line in said[1:3]),
-        figures=[report.Figure(figure, "Above and to the left is better. Named: no cheaper method does more.")],
+        first=[report.Figure(figure, "Above and to the left is better. Named: no cheaper method does more.")],
     )
+    parts = [("overall", whole), *(("cells", _shown(bench, cell)) for cell in bench.cells)]
+    for by, goal in reversed(GOALS.items()):
+        lines = str(recommend(bench, by=by)).replace("\n  ", "\n\n").replace("\n", "\n\n")
+        parts.insert(0, ("goals", Shown({"goal": goal, "said": lines})))
+    return pages.page(__name__, whole, parts)
 
 
 def _shown(bench: Bench, cell: Cell) -> Shown:

@@ -13,8 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-import pandas as pd
-
 from lens_heads import plots
 from lens_heads.answering.ability import Ability, ability
 from lens_heads.evidence.curve import ablation_curve
@@ -35,6 +33,7 @@ from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.asked import ASKED, asked
+from lens_heads.studies.finding import together
 from lens_heads.studies.pages import Shown, claims_table
 from lens_heads.studies.presets import sized, trials_of
 from lens_heads.studies.runner import (
@@ -126,8 +125,7 @@ class Setup:
         """The mean activations of the questions that rank; stored."""
         file = self.out / "means.safetensors"
         if not file.exists():
-            mean_activations(self.model, self.select, n=None).save(partial := file.with_suffix(".partial"))
-            partial.replace(file)
+            mean_activations(self.model, self.select, n=None).save(file)
         return MeanActivations.load(file)
 
     def kind(self, name: str) -> dict[str, Any]:
@@ -210,6 +208,7 @@ def choosing(
     models: Models = MODELS,
     preset: PresetOf[Preset] = "direct",
     out: str | Path = "runs/choosing",
+    *,
     max_trials: int | None = None,
     **options: Unpack[RunOptions],
 ) -> list[ChoosingFinding]:
@@ -308,8 +307,16 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
     def shown(self, findings: Sequence[ChoosingFinding], pairs: Sequence[Any]) -> Shown:
         passed = [f"{each.model}: {each.passages['both right']} of {each.passages['all']}" for each in findings]
         words = {**self.plan.described(), "passages": "; ".join(passed)}
+        shown = [each for each in findings if each.curves]
         return Shown(
-            words, {"claims": [claims_table(each.claims, each.model, ("p", "k", "trials")) for each in findings]}
+            words,
+            {"claims": [claims_table(each.claims, each.model, ("p", "k", "trials")) for each in findings]},
+            heads=[f"{each.model} {head}" for each in shown for head in each.scores[LEAD].ranking()[:3]],
+            verdict=" ".join(each.sentence for each in findings),
+            first=[
+                plots.ablation_curves(each.curves[KINDS[0]], METRIC, title=f"{each.model}: the choice without heads")
+                for each in shown
+            ],
         )
 
     def shown_model(self, each: ChoosingFinding) -> Shown:
@@ -325,19 +332,6 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
                 tables["everywhere"] = each.curves[EVERYWHERE].frame
         return Shown(words, tables, figures)
 
-    def top(self, each: ChoosingFinding) -> list[str]:
-        return [f"{each.model} {head}" for head in each.scores[LEAD].ranking()[:3]] if each.curves else []
-
-    def verdict(self, findings: Sequence[ChoosingFinding], pairs: Sequence[Any]) -> str:
-        return " ".join(each.sentence for each in findings)
-
-    def figures(self, findings: Sequence[ChoosingFinding], pairs: Sequence[Any]) -> list[Any]:
-        return [
-            plots.ablation_curves(each.curves[KINDS[0]], METRIC, title=f"{each.model}: the choice without heads")
-            for each in findings
-            if each.curves
-        ]
-
 
 def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFinding:
     """The finding with all that follows the gate."""
@@ -350,13 +344,8 @@ def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFin
     found.frames.update(
         areas=by_kind(curves, METRIC, LEAD),
         answer_areas=by_kind(curves, "logprob", LEAD),
-        judged=together({kind: curve.frame for kind, curve in curves.items()}),
+        judged=together({kind: curve.frame for kind, curve in curves.items()}, "kind"),
         heads=looked_at(found),
     )
-    found.trials["judged_trials"] = together({kind: curve.per_trial for kind, curve in curves.items()})
+    found.trials["judged_trials"] = together({kind: curve.per_trial for kind, curve in curves.items()}, "kind")
     return found
-
-
-def together(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The tables of all kinds of ablation as one, each of which names its kind."""
-    return pd.concat([frame.assign(kind=kind) for kind, frame in frames.items()], ignore_index=True)
