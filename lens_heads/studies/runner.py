@@ -169,10 +169,13 @@ class Study(ABC, Generic[Plan, AnyFinding]):
         parts = [("pairs", each, self.shown_pair(each)) for each in pairs]
         parts += [("models", each, self.shown_model(each)) for each in findings]
         filled = [
-            (name, replace(one, words={**self.words(), "each": each, **one.words}, tables=_stored(each) | one.tables))
+            (
+                name,
+                replace(one, words={**self.words(), "each": each, **one.words}, tables={**_stored(each), **one.tables}),
+            )
             for name, each, one in parts
         ]
-        return pages.page(type(self).__module__, replace(whole, words=words | whole.words, tables=tables), filled)
+        return pages.page(type(self).__module__, replace(whole, words={**words, **whole.words}, tables=tables), filled)
 
     def shown(self, findings: Sequence[AnyFinding], pairs: Sequence[Any]) -> Shown:
         """What the page shows of all models together: the table of claims, the summary, and what else it has."""
