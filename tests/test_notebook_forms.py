@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
+from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, DocTestRunner
 from typing import Any
 
+import pandas as pd
 import plotly.io as pio
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
 import lens_heads as lh
 from lens_heads.evidence.curve_results import AblationCurve
-from lens_heads.runs.drawn import Drawn
+from lens_heads.runs.drawn import Drawn, Tabled
 from tests import planted
+from tests.test_examples import examples, names, public
 
+__all__ = ["names"]
 FIGURE = "application/vnd.plotly.v1+json"
 
 
@@ -41,17 +48,80 @@ def test_a_curve_shows_its_figure_and_its_table_where_nothing_draws(
     assert "logprob" in plain["text/html"]
 
 
-def test_all_results_with_a_figure_of_their_own_show_it() -> None:
-    by_figure = {one.__name__ for one in Drawn.__subclasses__()}
-    assert {
-        "AblationCurve",
-        "FaithfulnessCurve",
-        "Recovery",
-        "TransferMatrix",
-        "StreamingTable",
-        "Generality",
-    } <= by_figure
-    assert all(one.plot is not Drawn.plot for one in Drawn.__subclasses__())
+OTHERWISE = {
+    "Explorer": "draws itself",
+    "Trial": "its prompt, below",
+    "EncodedTrial": "tokens",
+    "DocumentTrial": "a prompt",
+    "Interval": "three numbers and their level",
+    "Head": "a place",
+    "HeadGeometry": "a shape",
+    "HeadVectors": "tensors",
+    "MeanActivations": "tensors",
+    "RowActivations": "tensors",
+    "TrialActivations": "tensors",
+    "Masks": "tensors",
+    "Figure": "a part of a page",
+    "Style": "a part of a figure",
+    "StreamingCache": "a block's",
+    **dict.fromkeys(("TextProbe", "RepeatedProbe", "PairProbe", "WeightsProbe"), "what `rank` takes"),
+    **dict.fromkeys(
+        ("LocosFinding", "FragileFinding", "CapabilityFinding", "ChoosingFinding", "Pair"), "a study's page"
+    ),
+}
+"""What public functions return that is no table, and why."""
+
+
+def results() -> dict[str, type]:
+    """The classes of the package that public functions return, by name, and the public ones that are drawn."""
+    returned = [str(inspect.signature(one).return_annotation) for one in public().values() if inspect.isfunction(one)]
+    named = {name for words in returned for name in re.findall(r"\w+", words)}
+    modules = [module for name, module in sys.modules.items() if name.startswith("lens_heads")]
+    found = {name: one for module in modules for name, one in vars(module).items() if name in named}
+    ours = {
+        name: one for name, one in found.items() if inspect.isclass(one) and one.__module__.startswith("lens_heads")
+    }
+    return {name: one for name, one in ours.items() if name not in OTHERWISE}
+
+
+def test_the_results_are_found() -> None:
+    assert {"AblationCurve", "Recovery", "TransferMatrix", "HeadScores", "Rankings", "Overlap", "Lofit"} <= {*results()}
+    assert not [name for name in OTHERWISE if hasattr(results().get(name), "frame")]
+
+
+@pytest.mark.parametrize("name", sorted(results()))
+def test_every_result_has_a_frame_and_shows_it_and_draws_what_can_be_drawn(name: str) -> None:
+    one = results()[name]
+    assert "frame" in vars(one) or any(
+        "frame" in {**vars(base), **getattr(base, "__annotations__", {})} for base in one.__mro__
+    )
+    assert hasattr(one, "_repr_html_")
+    takes = inspect.signature(one.plot).parameters.values() if hasattr(one, "plot") else None
+    if takes is not None:
+        assert issubclass(one, Drawn)
+        assert one.plot is not Drawn.plot
+        assert all(each.default is not each.empty for each in takes if each.name != "self"), (
+            "a notebook gives no arguments"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(name for name, one in results().items() if one in public().values()))
+def test_what_the_example_makes_is_shown(name: str, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    test = examples(results()[name], names)
+    DocTestRunner(verbose=False, optionflags=NORMALIZE_WHITESPACE | ELLIPSIS).run(
+        test, out=lambda _: None, clear_globs=False
+    )
+    made = [one for one in test.globs.values() if isinstance(one, results()[name])]
+    for one in made[-1:]:
+        html = shown(one, monkeypatch, "")["text/html"]
+        plain = type(one)._repr_html_ is Tabled._repr_html_
+        assert all(f"<th>{column}</th>" in html for column in list(one.frame.columns)[: int(plain)])
+        assert "<table" in html
+        assert isinstance(one.frame, pd.DataFrame)
+        if isinstance(one, Drawn) and len(one.frame):
+            assert shown(one, monkeypatch)[FIGURE]["data"]
 
 
 def test_a_trial_shows_its_needle_marked_and_nothing_of_it_is_read_as_markup() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
@@ -15,6 +14,7 @@ from lens_heads.answering.evaluation import Evaluation, evaluate
 from lens_heads.model.geometry import Model
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.options import RunOptions, inside
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, mean_interval
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Ability:
+class Ability(Tabled):
     """What a model can do of a task: how often it chooses the right answer, by how much, and what it writes.
 
     `asked`: the trials as they are. `exchanged`: the same passages with their distractors' questions, or None for trials without.
@@ -88,9 +88,6 @@ class Ability:
         )
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(str(self))}</p>" + self.frame.to_html(index=False, float_format=lambda x: f"{x:.2f}")
 
     def _mean(self, metric: str, level: float) -> Interval[float]:
         values = self._both(metric)

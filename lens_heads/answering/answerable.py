@@ -5,15 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.checked_tokens import trial_list
 from lens_heads.trials.trial import AnyTrial
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Evaluated(Protocol):
@@ -26,7 +30,7 @@ class Evaluated(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Answerable:
+class Answerable(Tabled):
     """The `trials` that are right with their needle and not without it, in the order given.
 
     `with_needle` and `without_needle` are the shares of the `n` trials that are right in either version, from 0 to 1.
@@ -42,6 +46,13 @@ class Answerable:
     with_needle: float
     without_needle: float
     n: int
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row: kept (how many trials), with_needle, without_needle, n."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(self) | {"trials": len(self.trials)}]).rename(columns={"trials": "kept"})
 
     def __repr__(self) -> str:
         shares = f"right with needle {self.with_needle:.2f}, without {self.without_needle:.2f}"

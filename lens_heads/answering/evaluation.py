@@ -26,6 +26,7 @@ from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import engine
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.options import Run, RunOptions
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_methods
@@ -54,7 +55,7 @@ def range_of(metric: str) -> tuple[float, float]:
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Tabled):
     """Metric values per trial ([trial] each) and the generated texts.
 
     `logprob` is the gold answer's teacher-forced mean log-probability per token, in nats; `greedy_match` is 1 if each of its
@@ -127,9 +128,6 @@ class Evaluation:
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {self.mean(name):.3f}" for name in self.metrics)
         return f"Evaluation({len(self.trial_ids)} trials: {means})"
-
-    def _repr_html_(self) -> str:
-        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}")
 
     def _values(self, metric: str) -> Float[Tensor, " trial"]:
         if metric not in self.metrics:

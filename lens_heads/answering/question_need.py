@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import TYPE_CHECKING, Unpack
 
 from jaxtyping import Float
@@ -14,6 +13,7 @@ from lens_heads.answering.evaluation import Evaluation, evaluate
 from lens_heads.model.geometry import Model
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.options import RunOptions, inside
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.stats import Interval, mean_interval, ratio_interval
@@ -30,7 +30,7 @@ METRIC = "logprob"
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class QuestionNeed:
+class QuestionNeed(Tabled):
     """How likely answers are with their own question, with another one, and without their needle; see `question_need`.
 
     `asked`, `other`, `without`: the three evaluations, of the same trials in the same order. `decides`: whether more than half of
@@ -91,9 +91,6 @@ class QuestionNeed:
         )
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(str(self))}</p>" + self.frame.to_html(index=False, float_format=lambda x: f"{x:.2f}")
 
     def _lost(self, other: Evaluation) -> Float[Tensor, " trial"]:
         return self.asked.metrics[METRIC].double() - other.metrics[METRIC].double()

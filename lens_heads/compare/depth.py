@@ -16,12 +16,13 @@ from lens_heads.compare.overlap import top_heads
 from lens_heads.heads.depth import depth_bins
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
 from lens_heads.stats.correlation import spearman
 
 
 @dataclass(frozen=True, eq=False)
-class DepthOverlap:
+class DepthOverlap(Tabled):
     """Relative depths of the top `k_a` heads of one model and the top `k_b` heads of another.
 
     `bins` has one row per depth bin: start, end; heads_a, heads_b (number of heads); top_a, top_b (fraction of the top heads
@@ -45,6 +46,11 @@ class DepthOverlap:
     expected: float
     p_value: float
     spearman: float
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """`bins`: a row per depth bin."""
+        return self.bins
 
     def __repr__(self) -> str:
         return (

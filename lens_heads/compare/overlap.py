@@ -20,11 +20,12 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.one_model import check_one_model
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
 
 
 @dataclass(frozen=True)
-class Overlap:
+class Overlap(Tabled):
     """The top `k_a` heads of one method and the top `k_b` of another, in a model of `n` heads.
 
     `both` and `only_a` follow the ranking of a, `only_b` that of b. `jaccard` is |both| / |either|; `share_of_a` is the
@@ -57,6 +58,12 @@ class Overlap:
     layer_matched_overlap: float
     layer_matched_jaccard: float
     layer_matched_p_value: float
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row: every field, heads by name."""
+        listed = {name: ", ".join(map(str, getattr(self, name))) for name in ("both", "only_a", "only_b")}
+        return pd.DataFrame([vars(self) | listed])
 
     def __repr__(self) -> str:
         return (

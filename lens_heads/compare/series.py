@@ -46,6 +46,11 @@ class CheckpointSeries(Drawn):
     steps: pd.DataFrame
     k: int
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """`heads`: a row per head."""
+        return self.heads
+
     def of(self, status: str) -> list[str]:
         """The names of the heads that are emergent, lost, kept or unclear from the first checkpoint to the last."""
         if status not in STATUSES:

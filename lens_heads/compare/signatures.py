@@ -35,6 +35,7 @@ from lens_heads.ranking.one_pass.scorers.induction import induction
 from lens_heads.ranking.one_pass.scorers.previous import previous
 from lens_heads.ranking.one_pass.scorers.sink import sink
 from lens_heads.ranking.one_pass.scorers.span import span_tokens
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
 from lens_heads.trials.tokenizing import prompt_offsets
 
@@ -46,7 +47,7 @@ MIN_WORDS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Signatures:
+class Signatures(Tabled):
     """The result of `head_signatures`: float32 on the CPU.
 
     `patterns` has the `STATISTICS`. `grams`: for each text, the centred Gram matrices [layer * head, pair of words] of
@@ -72,6 +73,10 @@ class Signatures:
         means = self.patterns.mean(0).flatten(0, 1).numpy()
         columns = {"depth": relative_depths(layers).repeat(heads)} | dict(zip(STATISTICS, means.T, strict=True))
         return pd.DataFrame(rows).assign(**columns)
+
+    def __repr__(self) -> str:
+        texts, layers, heads, _ = self.patterns.shape
+        return f"Signatures({self.model}: {layers} layers x {heads} heads, {texts} texts)"
 
 
 @dataclass(frozen=True)

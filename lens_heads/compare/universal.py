@@ -15,13 +15,14 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import shared as shared_trials
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.runs.warned import users_line
 
 
 @typed_methods
 @dataclass(frozen=True)
-class Universal:
+class Universal(Tabled):
     """Heads in the top k of at least `at_least` tasks, most shared first.
 
     `tasks`: for every head in any top k, most shared first, the names of its tasks. `expected`: the number of universal heads

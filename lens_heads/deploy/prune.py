@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
@@ -26,16 +26,20 @@ from lens_heads.model.hooks import has_hooks
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.files import check_place, naming, path_of, temporary_folder
 from lens_heads.runs.reading import reason
 from lens_heads.runs.typed import typed
 from lens_heads.trials.bos import as_own
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 How = Literal["zero", "remove"]
 
 
 @dataclass(frozen=True)
-class Pruned:
+class Pruned(Tabled):
     """What was written: the folder, the heads that are gone, and the size of all weights before and after, in bytes.
 
     `path`, `how`: where, and which way. `parameters`: before and after.
@@ -51,6 +55,16 @@ class Pruned:
     how: How
     parameters: tuple[int, int]
     bytes: tuple[int, int]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row before and one after: which, heads (how many are gone), parameters, bytes."""
+        import pandas as pd
+
+        gone = (0, len(self.heads))
+        return pd.DataFrame(
+            {"which": ("before", "after"), "heads": gone, "parameters": self.parameters, "bytes": self.bytes}
+        )
 
 
 @typed

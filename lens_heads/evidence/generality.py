@@ -112,9 +112,6 @@ class Generality(Drawn):
     def __repr__(self) -> str:
         return f"Generality({', '.join(self.sizes)} on {', '.join(self.metrics)})"
 
-    def _repr_html_(self) -> str:
-        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}", na_rep="–")
-
 
 @typed(batch_size=8)
 @shared

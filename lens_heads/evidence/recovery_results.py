@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -150,9 +149,6 @@ class Recovery(Drawn):
         first = self.frame.iloc[0]
         bounds = "" if np.isnan(first["low"]) else f" [{first['low']:.2f}, {first['high']:.2f}]"
         return f"Recovery({self.examples['used']} of {self.examples['all']} examples; {first['recovery']:.2f}{bounds})"
-
-    def _repr_html_(self) -> str:
-        return f"{escape(repr(self))}{self.frame.to_html(index=False, float_format=lambda x: f'{x:.3f}')}"
 
 
 def _cost_and_gain(

@@ -96,7 +96,7 @@ class Layout:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Layout:
-        """The layout of a table with the columns method (the source), task (the target), k and draw. ValueError if it has none."""
+        """The layout of a table with the columns method (source), task (target), k and draw. ValueError if it has none."""
         targets = tuple(str(task) for task in frame["task"].unique())
         sources = tuple(str(task) for task in frame["method"].unique() if task not in (NONE, RANDOM))
         for task in sources:

@@ -129,9 +129,6 @@ class MatchValidation(Drawn):
             f"{last['matched']:.2f} with partners ablated, at {last['random']:.2f} with random heads of the same depth)"
         )
 
-    def _repr_html_(self) -> str:
-        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3f}")
-
 
 @typed
 def validate_match(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
 from lens_heads.stats import Interval, RandomRank, n_to_tell
 from lens_heads.stats.intervals import NOTHING
@@ -21,7 +22,7 @@ ALPHA = 0.05
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Tabled):
     """An answer with its reasons.
 
     `word`: "holds", "does not hold" or "cannot be told"; `because`: why. `cost`: nats beyond the harder of the random controls
@@ -47,6 +48,13 @@ class Verdict:
     trials: int = 0
     would_tell: int | None = None
     sets: int = 0
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row: question, word, cost with low and high, p, trials, would_tell."""
+        value, low, high = self.cost
+        row = {"question": self.question, "word": self.word, "cost": value, "low": low, "high": high, "p": self.p}
+        return pd.DataFrame([{**row, "trials": self.trials, "would_tell": self.would_tell}])
 
     def __str__(self) -> str:
         return f"{self.question}: {self.word}, {self.because}{self.more}"

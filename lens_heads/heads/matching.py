@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from jaxtyping import Float
 
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.heads.sets import every_head
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.tables import read_tables, write_tables
 from lens_heads.runs.typed import typed, typed_methods
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class HeadMatch:
+class HeadMatch(Drawn):
     """The result of `match_heads`.
 
     `pairs` has one row per matched head of a, ordered by layer and head: head_a, head_b ("L12H1"); distance, in all and in
@@ -55,6 +55,11 @@ class HeadMatch:
     meta: dict[str, Any]
     identities: tuple[ModelIdentity, ModelIdentity] = (ModelIdentity(""), ModelIdentity(""))
     depth_bins: int = 1
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """`pairs`, the nearest first."""
+        return self.pairs.sort_values("distance", ignore_index=True)
 
     @property
     def mean_distance(self) -> float:
@@ -108,10 +113,6 @@ class HeadMatch:
             f"{self.mean_distance:.3g} ({self.chance:.3g} to heads at the same depth, p = {self.p:.2g}), mean stability "
             f"{self.pairs['stability'].mean():.2f})"
         )
-
-    def _repr_html_(self) -> str:
-        nearest = self.pairs.sort_values("distance").head(10)
-        return f"{escape(repr(self))}{nearest.to_html(index=False, float_format=lambda x: f'{x:.3f}')}"
 
 
 @typed

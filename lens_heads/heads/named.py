@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from lens_heads.heads.scores import HeadScores
+from lens_heads.runs.drawn import Tabled
 
 AnyRankings: TypeAlias = Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores
 """One ranking, several, or several by name, as `rank` and `score_heads` return them."""
 
 
-class Rankings(dict[str, HeadScores]):
+class Rankings(Tabled, dict[str, HeadScores]):
     """Rankings by name; a notebook shows the best heads of each."""
 
     def __missing__(self, name: Any) -> HeadScores:
@@ -31,9 +32,6 @@ class Rankings(dict[str, HeadScores]):
             told = {"best": ", ".join(map(str, best)), "scores": ", ".join(f"{one[head]:.3g}" for head in best)}
             rows.append({"ranking": name, **told, "unit": one.score_unit, "trials": len(one.trial_ids)})
         return pd.DataFrame(rows, columns=["ranking", "best", "scores", "unit", "trials"])
-
-    def _repr_html_(self) -> str:
-        return self.frame.to_html(index=False)
 
 
 def by_name(rankings: AnyRankings) -> dict[str, HeadScores]:

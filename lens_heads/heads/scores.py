@@ -27,6 +27,7 @@ from lens_heads.heads.made_on import MadeOn
 from lens_heads.heads.ranks import check_ranked, check_ranks
 from lens_heads.heads.sets import random_heads, random_like
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.identity import RECORDED, ModelIdentity
 from lens_heads.runs.typed import typed_methods
 from lens_heads.runs.warned import users_line
@@ -44,7 +45,7 @@ Best = Literal["highest", "lowest"]
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class HeadScores:
+class HeadScores(Drawn):
     """Scores of every head of one model by one method.
 
     `values` float32 [layer, head] is the mean over the trials that count for the method, unless the method says otherwise;

@@ -28,6 +28,7 @@ from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
 from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import OneRow
 from lens_heads.runs.options import RunOptions
 from lens_heads.runs.typed import typed
 from lens_heads.trials.trial import AnyTrial
@@ -40,7 +41,7 @@ NEIGHBOURHOOD = 16
 
 
 @dataclass(frozen=True)
-class KvGroups:
+class KvGroups(OneRow):
     """How the top k heads are distributed over the model's `groups` kv groups of `group` query heads each.
 
     `covered` groups contain at least one of them; `expected` is the exact mean of that for k random heads; the fullest
@@ -81,7 +82,7 @@ def kv_groups(scores: HeadScores, *, k: int, group: int) -> KvGroups:
 
 
 @dataclass(frozen=True)
-class Concentration:
+class Concentration(OneRow):
     """How few heads carry a method's positive score.
 
     `top_1`, `top_5`, `top_10`: share of the total positive score in the best 1, 5, 10 % of all heads (rounded up to whole

@@ -31,6 +31,7 @@ from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.ranking.one_pass.token_maps import TokenMap, packaged_maps, token_maps
 from lens_heads.ranking.one_pass.weighing import value_weights
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.runs.warned import users_line
@@ -59,7 +60,7 @@ BLOCK, COPIES, SEEDS, TEXTS = 50, 3, 3, 4
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class HeadCards:
+class HeadCards(Drawn):
     """One row per head in `frame`: head, layer, index, kv_head, window, kind, the `SCORES`, promotes, writes, further scores.
 
     `kind` is one of `THRESHOLDS`, or empty. `promotes`: tokens that the head's mean write on the texts raises most, read by the
@@ -98,9 +99,6 @@ class HeadCards:
     def __repr__(self) -> str:
         counted = ", ".join(f"{n} {kind or 'other'}" for kind, n in self.kinds.items())
         return f"HeadCards({self.model}, {len(self.frame)} heads: {counted})"
-
-    def _repr_html_(self) -> str:
-        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.2f}")
 
 
 @typed

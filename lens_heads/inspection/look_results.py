@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lens_heads.heads.head import AnyHeads, Head, parse_heads
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.tensor_files import load_tensors, save_tensors
 from lens_heads.runs.typed import typed_methods
 
@@ -33,7 +34,7 @@ _ABOUT = (
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Look:
+class Look(Tabled):
     """What a pass saw of one trial. On the CPU; float16 where that holds the numbers, else float32.
 
     Axis `step`: the tokens of the answer looked at. `rows[step]` is the position whose row produces `produced[step]`, with
@@ -139,6 +140,11 @@ class Look:
                 rows.append({**row, "raises": raised, "lowers": lowered})
         return pd.DataFrame(rows)
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """`by_head`: a row per head and step."""
+        return self.by_head
+
     def top_words(self, head: Head | str, step: int = 0, side: int = 0) -> list[str]:
         """The tokens that a head's write raises (side 0) or lowers (side 1) most at a step, as text."""
         if side not in (0, 1):
@@ -183,9 +189,6 @@ class Look:
     def __repr__(self) -> str:
         said = "".join(self.produced_words)
         return f"Look({self.model}, trial {self.trial}: {len(self.heads)} heads, {len(self.words)} tokens, answer {said!r})"
-
-    def _repr_html_(self) -> str:
-        return self.by_head.to_html(index=False, float_format=lambda x: f"{x:.3f}", max_rows=20)
 
     def _step(self, step: int) -> int:
         if not -len(self.rows) <= step < len(self.rows):

@@ -25,6 +25,7 @@ from lens_heads.inspection.look_results import Look
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.showing import visible
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
@@ -40,7 +41,7 @@ TOKENS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Why:
+class Why(Tabled):
     """The answer of `why`. Print it for sentences; `frame` has the heads, `tokens` what they read.
 
     `trial`: the prompt and the answer. `heads`: the k that write it most (from the needle, where there is one). `scores`: all

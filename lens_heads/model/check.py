@@ -16,6 +16,7 @@ from lens_heads.model.modes import evaluating
 from lens_heads.model.probe_run import Check, ProbeRun
 from lens_heads.model.support import LENGTH, architecture, measured, prompt, tolerance_of
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ LONGEST = 1024
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class CheckReport(Tabled):
     """The result of `check_model`: `passed`, and one row per statement in `frame`."""
 
     model: str
@@ -50,9 +51,6 @@ class CheckReport:
         failed = [check.name for check in self.checks if not (check.passed or check.shortcut)]
         names = f"; failed: {', '.join(failed)}" if failed else ""
         return f"CheckReport({self.model}: {len(self.checks) - len(failed)} of {len(self.checks)} hold{names})"
-
-    def _repr_html_(self) -> str:
-        return self.frame.to_html(index=False)
 
 
 NEEDS = (

@@ -21,6 +21,7 @@ from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method, Rank
 from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.runs.code import labelled
+from lens_heads.runs.drawn import Tabled
 
 FILES: tuple[tuple[Method, ...], ...] = (
     from_scorers.METHODS,
@@ -36,7 +37,7 @@ FILES: tuple[tuple[Method, ...], ...] = (
 """The methods of each file, in the order in which they are shown."""
 
 
-class Methods(Mapping[str, Method]):
+class Methods(Tabled, Mapping[str, Method]):
     """The methods by name, as a table in a notebook.
 
     Example:
@@ -71,9 +72,6 @@ class Methods(Mapping[str, Method]):
 
     def __repr__(self) -> str:
         return f"Methods({', '.join(self._held)})"
-
-    def _repr_html_(self) -> str:
-        return self.frame.to_html(index=False)
 
 
 methods = Methods(FILES)

@@ -23,6 +23,7 @@ from lens_heads.model.beginning import begin_as_own
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.sanity.planted_weights import ANSWERS, CLUES, FILLER, QUESTIONS, byte_tokenizer, write_weights
 from lens_heads.trials.encoded import EncodedTrial
@@ -59,7 +60,7 @@ def _tag(seed: int, i: int) -> str:
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Planted:
+class Planted(Tabled):
     """A model with its ground truth.
 
     `roles`: every head's part. "copier" looks at every answer of the prompt and writes it, whatever was asked; "selector" looks

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import OneRow
 from lens_heads.runs.typed import typed
 from lens_heads.stats.correlation import ROUNDING, covariate_basis, within_strata
 
@@ -31,7 +32,7 @@ EXHAUSTIVE, SAMPLED = 50_000, 10_000
 
 
 @dataclass(frozen=True)
-class Permutation:
+class Permutation(OneRow):
     """A correlation over tasks, and how often other arrangements of the tasks correlate as much.
 
     `r`: Pearson's, signed, over all points (k, task), of what strata and covariates leave at each k. `p`: one-sided, the share

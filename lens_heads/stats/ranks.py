@@ -7,13 +7,17 @@ The +1 counts the observed set among the random ones, so that a p value is never
 from __future__ import annotations
 
 import operator
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import as_html
 from lens_heads.runs.typed import typed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HARMFUL = {"lower": operator.le, "higher": operator.ge}
 """Which values are at least as harmful: lower ones of a metric, higher ones of a drop."""
@@ -30,6 +34,15 @@ class RandomRank(NamedTuple):
     p: float
     rank: int
     draws: int
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row: p, rank, draws."""
+        import pandas as pd
+
+        return pd.DataFrame([self._asdict()])
+
+    _repr_html_ = as_html
 
 
 @typed

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -22,14 +23,18 @@ from scipy import optimize
 from scipy import stats as scipy_stats
 
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SMALLEST, SIZES, FARTHEST = 4, 5, 50
 """The smallest subset of the curve, how many sizes it has at most, and how many times the trials it is extrapolated to."""
 
 
 @dataclass(frozen=True)
-class TopKStability:
+class TopKStability(Tabled):
     """How well two halves of the trials agree about the top k heads.
 
     `jaccard`: mean over splits; NaN below two trials. `expected`: of two random sets of k heads; `chance`: what 95 % of two
@@ -54,6 +59,14 @@ class TopKStability:
     curve: dict[int, float]
     target: float
     needed: float
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row per size of the curve: trials, jaccard; and what all share: k, expected, low and high of `chance`."""
+        import pandas as pd
+
+        rows = pd.DataFrame({"trials": self.curve.keys(), "jaccard": self.curve.values()})
+        return rows.assign(k=self.k, expected=self.expected, low=self.chance[0], high=self.chance[1])
 
 
 @typed

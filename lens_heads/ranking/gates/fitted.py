@@ -17,6 +17,7 @@ from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.ranking.gates.gate import Gate
 from lens_heads.ranking.gates.training import State, Training, TrainingOptions, settings_of, train, training_of
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.store import RunFolder
 from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, trials_digest
@@ -28,7 +29,7 @@ HELD_OUT = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class Fitted(Tabled):
     """What a training found.
 
     `scores`: of every head, from one "trial", the training. `parameter` [layer, ...]: what was learned, float32 on the CPU.
@@ -43,6 +44,14 @@ class Fitted:
     scores: HeadScores
     parameter: Float[Tensor, "layer ..."]
     history: pd.DataFrame = field(repr=False)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The frame of `scores`: a row per head, best first."""
+        return self.scores.frame
+
+    def __repr__(self) -> str:
+        return f"Fitted({self.scores!r})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
 from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.trial import AnyTrial
 
@@ -54,7 +55,7 @@ class HeadGate(Gate):
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class HeadRoles:
+class HeadRoles(Tabled):
     """Gates of every head: `free` of pressure, `kept` under pressure to open, `removed` under pressure to close.
 
     `removed`: the heads whose gates stay open together suffice for the task. `kept`: those whose gates close anyway are in
@@ -104,6 +105,10 @@ class HeadRoles:
                 {"layer": head.layer, "head": head.head, "name": str(head), **gates, **found, **about, "role": role}
             )
         return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        roles = self.frame["role"].value_counts()
+        return f"HeadRoles({', '.join(f'{n} {role}' for role, n in roles.items())})"
 
 
 @typed(**DEFAULTS.options)

@@ -25,6 +25,7 @@ from lens_heads.model.geometry import Model
 from lens_heads.ranking.masks.localize import DESIGNED, Settings, localize
 from lens_heads.ranking.masks.measure import Level, MaskedMetric
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
 from lens_heads.stats import crossed_interval
 from lens_heads.trials.digests import made_on
@@ -35,7 +36,7 @@ BESIDE = Controls("random", draws=5)
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class Search(Tabled):
     """The result of `search`. `frame`: one row per setting, in the order tried; `best`: the scores of the most harmful one.
 
     Columns: method, sparsity, n_masks; heads; damage = base - value on the held-out trials, with its 95 % interval (low, high;
@@ -60,9 +61,6 @@ class Search:
             f"Search(best of {len(self.scores)}: {row['method']}, sparsity {row['sparsity']:g}, {row['n_masks']:.0f} masks; "
             f"damage {row['damage']:.3g}{bounds})"
         )
-
-    def _repr_html_(self) -> str:
-        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3g}", na_rep="–")
 
 
 @typed(batch_size=8)

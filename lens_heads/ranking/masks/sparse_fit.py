@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -19,9 +19,13 @@ from lens_heads.heads.head import Head
 from lens_heads.ranking.masks.designs import check_masks
 from lens_heads.ranking.masks.lasso import FOLDS, REGRESSIONS, Problem, Solution, convergence_in_words, solve
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.stats import percentile_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class NothingToExplain(ValueError):  # noqa: N818 - a finding as well as an error
@@ -29,7 +33,7 @@ class NothingToExplain(ValueError):  # noqa: N818 - a finding as well as an erro
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(Tabled):
     """A sparse regression on masks. Arrays have the shape of a mask; values are in units of the response.
 
     Attributes:
@@ -68,6 +72,16 @@ class Fit:
     stability: Float[np.ndarray, "*unit"]
     low: Float[np.ndarray, "*unit"]
     high: Float[np.ndarray, "*unit"]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row per head of the support, most harmful first: head, coefficient, low, high, stability."""
+        import pandas as pd
+
+        return pd.DataFrame(self.record()["heads"], columns=["head", "coefficient", "low", "high", "stability"])
+
+    def __repr__(self) -> str:
+        return f"Fit({self.method}: {int(self.support.sum())} of {self.support.size} heads, held-out r2 {self.held_out_r2:.3g})"
 
     def record(self) -> dict[str, Any]:
         """The fit as JSON: numbers (None for NaN), and a row per head of the support [layer, head], most harmful first."""

@@ -378,7 +378,7 @@ PLANTED = "planted.parquet"
 
 @typed_methods
 @dataclass(frozen=True, eq=False)
-class Bench:
+class Bench(Drawn):
     """The result of `studies.bench`: a `Cell` per model and task, and `planted`, a row per method and planted model.
 
     `cells`: as said.
@@ -490,9 +490,6 @@ class Bench:
 
     def __repr__(self) -> str:
         return f"Bench({', '.join(f'{one.model} {one.task}: {len(one.methods)} methods' for one in self.cells)})"
-
-    def _repr_html_(self) -> str:
-        return self.frame.to_html(index=False, float_format=lambda x: f"{x:.3g}", na_rep="–")
 
 
 def across(frame: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lens_heads.runs import checks
+from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
 from lens_heads.studies.ranking_methods.bench import RANDOM, Bench, By, Cell, check_by
 
@@ -36,7 +37,7 @@ GOALS: dict[By, Goal] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Recommendation:
+class Recommendation(Tabled):
     """The result of `recommend`. `frame`: a row per model, task and budget; printed, it says the same in words.
 
     Columns: method (the largest area over log k of those within the budget; empty if none is surely beyond random heads), area,
