@@ -96,7 +96,7 @@ def compare_checkpoints(
     columns |= {"p": (2 * (rarer + 1) / (n + 1)).clamp(max=1), "effect": _effect(before.values, after.values)}
     few = min(fewest_clusters(side.groups, len(side.per_trial)) for side in sides) < FEWEST
     ends = percentile_interval(effects.numpy() * np.nan if few else effects.numpy())
-    columns |= dict(zip(("effect_low", "effect_high"), ends, strict=True))
+    columns |= dict(zip(("effect_low", "effect_high"), ends[1:], strict=True))
     by_head = {name: [float(values[head.layer, head.head]) for head in heads] for name, values in columns.items()}
     frame = pd.DataFrame({"head": [str(head) for head in heads]} | by_head)
     frame["rank_before"] = range(1, len(heads) + 1)

@@ -17,7 +17,7 @@ from lens_heads.compare.overlap import check_alike, check_pair
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.stats import bootstrap_means, percentile_interval
+from lens_heads.stats import Interval, bootstrap_means, percentile_interval
 from lens_heads.stats.correlation import spearman
 from lens_heads.stats.intervals import FEWEST
 
@@ -100,7 +100,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, *, level: float = 0.95, n: int 
     for third, layers in zip(("early", "middle", "late"), np.array_split(np.arange(a.n_layers), 3), strict=True):
         x, y = (scores.sign * scores.values[layers].double().flatten().numpy() for scores in (a, b))
         picked = np.random.default_rng(seed).integers(len(x), size=(n, len(x)))
-        low, high = percentile_interval(spearman(x[picked], y[picked]), level=level)
+        _, low, high = percentile_interval(spearman(x[picked], y[picked]), level=level)
         row = {"third": third, "first_layer": int(layers[0]), "last_layer": int(layers[-1]), "heads": len(x)}
         rows.append(row | {"spearman": float(spearman(x, y)), "low": float(low), "high": float(high)})
     return pd.DataFrame(rows)
@@ -109,10 +109,10 @@ def by_layer_third(a: HeadScores, b: HeadScores, *, level: float = 0.95, n: int 
 @typed
 def rank_correlation_interval(
     a: HeadScores, b: HeadScores, *, level: float = 0.95, n: int = 200, seed: int = 0
-) -> tuple[float, float, float]:
-    """(Spearman, low, high), with the trials of the two rankings resampled independently.
+) -> Interval[float]:
+    """Spearman with bounds, the trials of the two rankings resampled independently.
 
-    low, high: percentiles of n resamples. Resampling adds noise to both rankings, so they are centred below the correlation;
+    Bounds are percentiles of n resamples. Resampling adds noise to both rankings, so they are centred below the correlation;
     read them as a measure of spread. NaN if a ranking has fewer than five trials.
 
     `a`, `b`: scores of one model. `level`: of the interval. `seed`: of the resamples.
@@ -128,10 +128,10 @@ def rank_correlation_interval(
     rho = rank_correlation(a, b)
     sides = [(scores.sign * scores.per_trial.flatten(1), seed + i) for i, scores in enumerate((a, b))]
     if min(len(values) for values, _ in sides) < FEWEST:
-        return rho, math.nan, math.nan
+        return Interval(rho, math.nan, math.nan, level)
     x, y = (bootstrap_means(values, n=n, seed=own_seed).numpy() for values, own_seed in sides)
-    low, high = percentile_interval(spearman(x, y), level=level)
-    return rho, float(low), float(high)
+    _, low, high = percentile_interval(spearman(x, y), level=level)
+    return Interval(rho, float(low), float(high), level)
 
 
 @typed

@@ -180,8 +180,8 @@ def _uncertain(
 ) -> dict[str, Any]:
     """`interval` and `reliability` of a `Correlation`; adds the intervals of the values to `points`."""
     for name, (drawn, _) in (("a", of_a), ("b", of_b)):
-        points[f"{name}_low"], points[f"{name}_high"] = (end.ravel() for end in percentile_interval(drawn))
-    low, high = percentile_interval(_over_points(of_a[0], of_b[0]) ** 2)
+        points[f"{name}_low"], points[f"{name}_high"] = (end.ravel() for end in percentile_interval(drawn)[1:])
+    _, low, high = percentile_interval(_over_points(of_a[0], of_b[0]) ** 2)
     return {"interval": Interval(r2, float(low), float(high)), "reliability": (of_a[1], of_b[1])}
 
 

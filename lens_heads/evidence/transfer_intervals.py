@@ -21,9 +21,9 @@ import torch
 from jaxtyping import Bool, Float
 
 from lens_heads.evidence.transfer_cells import RANDOM, Items, Layout
-from lens_heads.stats import mean_interval, percentile_interval, sum_interval
+from lens_heads.stats import Interval, mean_interval, percentile_interval, sum_interval
 from lens_heads.stats.clusters import Groups, fewest_clusters
-from lens_heads.stats.intervals import FEWEST
+from lens_heads.stats.intervals import FEWEST, NOTHING
 from lens_heads.stats.shares import are_shares
 
 Tables: TypeAlias = Float[np.ndarray, "draw item k task"]
@@ -68,14 +68,13 @@ def contributions(
 
 def of_items(
     found: list[Contribution], k: int, tasks: Bool[np.ndarray, " task"], level: float, draw: tuple[int, int]
-) -> tuple[float, float]:
-    """(low, high) of the statistic's mean over some tasks, at the place k; `draw`: resamples and seed."""
+) -> Interval[float]:
+    """The statistic's mean over some tasks, at the place k; `draw`: resamples and seed."""
     used = [one for one in found if one.concerns[k, tasks].any()]
     if not used or not all(one.bounded for one in used):
-        return math.nan, math.nan
+        return NOTHING
     tables = [torch.from_numpy(one.tables[:, :, k][..., tasks].mean(-1)) for one in used]
-    _, low, high = sum_interval(tables, [one.groups for one in used], level=level, n=draw[0], seed=draw[1])
-    return low, high
+    return sum_interval(tables, [one.groups for one in used], level=level, n=draw[0], seed=draw[1])
 
 
 def of_samples(
@@ -84,7 +83,7 @@ def of_samples(
     """Percentiles of the resampled statistic's mean over the tasks of each column; samples without a value are omitted."""
     with np.errstate(invalid="ignore"):
         means = np.where(averaged, samples[:, :, None], 0.0).sum(-1) / averaged.sum(-1)
-    return np.stack(percentile_interval(means, level=level), -1)
+    return np.stack(percentile_interval(means, level=level)[1:], -1)
 
 
 def _of_items(

@@ -249,7 +249,7 @@ class TransferMatrix(Drawn):
         items = {target: measured for target, measured in self._measured.items() if isinstance(measured, Items)}
         found, bounds = contributions(self._layout, items, name, options), np.empty((*averaged.shape[:2], 2))
         for k, column in np.ndindex(averaged.shape[:2]):
-            bounds[k, column] = of_items(found, k, averaged[k, column], level, draw)
+            bounds[k, column] = of_items(found, k, averaged[k, column], level, draw)[1:]
         return bounds
 
     def plot(self, k: int | None = None, relative: bool = False, title: str | None = None) -> go.Figure:

@@ -11,6 +11,7 @@ from lens_heads.stats.intervals import (
     difference,
     gap_interval,
     mean_interval,
+    percentile_interval,
     ratio_interval,
     sum_interval,
 )
@@ -18,7 +19,7 @@ from lens_heads.stats.many_tests import benjamini_hochberg, family_wise_p
 from lens_heads.stats.permutation import Permutation, permutation_test
 from lens_heads.stats.positive_mean import positive_mean_p
 from lens_heads.stats.ranks import RandomRank, rank_p
-from lens_heads.stats.resampling import bootstrap_means, percentile_interval
+from lens_heads.stats.resampling import bootstrap_means
 from lens_heads.stats.sampling import Precision, n_to_tell, needed
 from lens_heads.stats.shares import paired_share_interval, relative_loss_interval, share_interval, wilson
 from lens_heads.stats.stability import TopKStability, top_k_stability

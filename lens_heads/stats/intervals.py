@@ -320,6 +320,23 @@ def _variance(tables: Sequence[Table]) -> tuple[Float[np.ndarray, " item"], Floa
     return np.maximum(total, largest), np.where(total > largest, freedom, single)
 
 
+@typed
+def percentile_interval(
+    samples: Float[np.ndarray, "sample ..."], *, level: float = 0.95
+) -> Interval[Float[np.ndarray, "..."]]:
+    """The median of the finite samples, and bounds that enclose a share `level` of them; NaN where no sample is finite.
+
+    Example:
+        >>> value, low, high = lh.stats.percentile_interval(np.arange(101.0), level=0.9)
+        >>> round(float(value)), round(float(low)), round(float(high))
+        (50, 5, 95)
+    """
+    tails, finite = tails_of(level), np.where(np.isfinite(samples), samples, np.nan)
+    empty = np.isnan(finite).all(0)
+    low, high, value = np.nanquantile(np.where(empty, 0.0, finite), [*tails, 0.5], axis=0)
+    return Interval(*(np.where(empty, np.nan, one) for one in (value, low, high)), level)
+
+
 def _over_trials(table: Table) -> Part:
     """The variance of the mean over trials."""
     trials = table.shape[1]

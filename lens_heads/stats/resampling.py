@@ -31,23 +31,6 @@ def bootstrap_means(values: Float[Tensor, "trial ..."], *, n: int = 1000, seed: 
     return torch.from_numpy(means).reshape(n, *values.shape[1:])
 
 
-@typed
-def percentile_interval(
-    samples: Float[np.ndarray, "sample ..."], *, level: float = 0.95
-) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """(low, high) that enclose a share `level` of the finite samples; NaN where no sample is finite.
-
-    Example:
-        >>> low, high = lh.stats.percentile_interval(np.arange(101.0), level=0.9)
-        >>> round(float(low)), round(float(high))
-        (5, 95)
-    """
-    tails, finite = tails_of(level), np.where(np.isfinite(samples), samples, np.nan)
-    empty = np.isnan(finite).all(0)
-    low, high = np.nanquantile(np.where(empty, 0.0, finite), tails, axis=0)
-    return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
-
-
 def bootstrap_t(
     tables: Sequence[Float[np.ndarray, "trial item"]], tails: list[float], n: int, seed: int
 ) -> tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"]]:

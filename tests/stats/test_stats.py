@@ -27,7 +27,9 @@ def test_a_percentile_interval_leaves_samples_out_that_are_not_finite() -> None:
     samples = np.stack(
         [np.arange(101.0), np.where(np.arange(101) < 51, np.arange(101), np.inf), np.full(101, np.nan)], 1
     )
-    low, high = stats.percentile_interval(samples, level=0.9)
+    value, low, high = stats.percentile_interval(samples, level=0.9)
+    assert value[:2].tolist() == pytest.approx([50, 25])
+    assert np.isnan(value[2])
     assert (low[:2].tolist(), high[:2].tolist()) == (pytest.approx([5, 2.5]), pytest.approx([95, 47.5]))
     assert np.isnan([low[2], high[2]]).all()
     with pytest.raises(ValueError, match="level=1"):

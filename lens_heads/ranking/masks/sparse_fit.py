@@ -319,7 +319,8 @@ class _Task:
             widened = scipy_stats.t.ppf(0.975, fewer - 1) / scipy_stats.norm.ppf(0.975)
             widened *= np.sqrt(fewer / (fewer - 1) * masks / spare)
         centre = self.refit(support).mean(0)
-        low, high = (centre + widened * (end - centre) for end in percentile_interval(self.resampled(support, n)))
+        ends = percentile_interval(self.resampled(support, n))[1:]
+        low, high = (centre + widened * (end - centre) for end in ends)
         return low, high
 
     def resampled(self, support: Bool[np.ndarray, " head"], n: int) -> Float[np.ndarray, "sample head"]:
