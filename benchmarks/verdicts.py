@@ -27,6 +27,7 @@ from lens_heads.answering.evaluation import Evaluation
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.evidence.verdicts import smallest_k
+from lens_heads.heads.conditions import with_key
 from lens_heads.heads.grouping import groups_in
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
@@ -119,7 +120,7 @@ def fragile_again(
     sizes, headline = plan.sizes(heads), plan.size(plan.headline_k, heads)
     matrix = TransferMatrix(tables["matrix_trials"], metric=fragile.METRIC)
     curve = AblationCurve(tables["headline_trials"], {})
-    frames = fragile.judged(model, matrix, curve, tables["recovery_examples"], plan, sizes[headline])
+    frames = fragile.judged(model, matrix, curve, with_key(tables["recovery_examples"]), plan, sizes[headline])
     about = {"matrix": matrix, "curve": curve, "sizes": sizes, "headline": headline}
     return fragile.FragileFinding(model=model, frames={**frames, "tasks": tasks}, scores={}, **about)
 

@@ -26,7 +26,7 @@ from lens_heads.evidence.transfer_cells import NONE, RANDOM
 from lens_heads.evidence.transfer_results import TransferMatrix
 from lens_heads.evidence.validation import MatchValidation
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict
-from lens_heads.heads.conditions import Condition, with_key
+from lens_heads.heads.conditions import Condition
 from lens_heads.heads.grouping import groups_in
 from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
@@ -496,21 +496,6 @@ def judged(
         ),
     }
     return {"claims": claims_of_model(model, plan, frames, gap, k), **frames}
-
-
-def rejudged(
-    model: str, tables: Mapping[str, pd.DataFrame], tasks: pd.DataFrame, plan: Preset, heads: int
-) -> FragileFinding:
-    """What stored values per trial say of a model with so many heads; nothing else of its run is needed.
-
-    `tables` holds "matrix_trials", "headline_trials" and "recovery_examples"; `tasks` describes the tasks.
-    """
-    sizes, headline = plan.sizes(heads), plan.size(plan.headline_k, heads)
-    matrix = TransferMatrix(tables["matrix_trials"], metric=METRIC)
-    curve = AblationCurve(tables["headline_trials"], {})
-    frames = judged(model, matrix, curve, with_key(tables["recovery_examples"]), plan, sizes[headline])
-    about = {"matrix": matrix, "curve": curve, "sizes": sizes, "headline": headline}
-    return FragileFinding(model=model, frames={**frames, "tasks": tasks}, scores={}, **about)
 
 
 def answered(matrix: TransferMatrix, plan: Preset) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from lens_heads.evidence.areas import over_log_k
 from lens_heads.evidence.curve_results import AblationCurve, check_table
 from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve
 from lens_heads.heads.conditions import Condition, with_key
+from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.fields import Fields, check_columns
 from lens_heads.runs.files import write_atomic
 from lens_heads.runs.reading import read_json, user_path
@@ -409,6 +410,8 @@ class Bench(Drawn):
 
         Most have 95 % bounds in `<name>_low` and `<name>_high`, over trials (and draws; for these three, over models).
         """
+        if not self.cells:
+            return pd.DataFrame({"method": []})
         rows = pd.concat([cell.frame for cell in self.cells], ignore_index=True)
         known = self._known.reindex(rows["method"].where(rows["method"] != RANDOM, "")).reset_index(drop=True)
         found = pd.concat([rows, known], axis=1)
@@ -487,6 +490,9 @@ class Bench(Drawn):
         table = folder / PLANTED
         planted = read_planted(table) if table.exists() else pd.DataFrame({"method": [], "auroc": []})
         return cls(cells, planted)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return super()._repr_mimebundle_(include, exclude) if self.cells else {}
 
     def __repr__(self) -> str:
         return f"Bench({', '.join(f'{one.model} {one.task}: {len(one.methods)} methods' for one in self.cells)})"
