@@ -24,6 +24,7 @@ from record import append
 
 import lens_heads as lh
 from lens_heads.model.identity import identify
+from lens_heads.ranking.registry import resolve
 from lens_heads.runs.files import write_atomic
 from lens_heads.studies.finding import plain
 from lens_heads.studies.ranking_methods.bench import across
@@ -73,7 +74,9 @@ def main() -> None:
     parser.add_argument("--models", default="gemma-3-270m,smollm2-135m-instruct")
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument(
-        "--methods", default=",".join(lh.methods), help="those of the table; the candidates come on top"
+        "--methods",
+        default=",".join(one.name for one in resolve(None)),
+        help="those of the table; the candidates come on top",
     )
     parser.add_argument("--preset", default="thorough", choices=PRESETS)
     parser.add_argument(

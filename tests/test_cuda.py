@@ -17,6 +17,7 @@ from lens_heads.model.load import load_model
 from lens_heads.model.planning import shape_of
 from lens_heads.model.timing import this_machine
 from lens_heads.ranking.gates import training
+from lens_heads.ranking.registry import resolve
 from tests import zoo
 from tests.commands import run
 from tests.conftest import random_trial, tiny
@@ -114,7 +115,7 @@ def test_a_broken_result_is_found() -> None:
 
 @pytest.mark.parametrize("arch", WHOLE)
 def test_rank_gives_the_cpu_s_rankings(arch: str) -> None:
-    names = [name for name, method in lh.methods.items() if method.family != "trained"]
+    names = [method.name for method in resolve(None) if method.family != "trained"]
     others = [random_trial(seed) for seed in range(10, 13)]
     here, found = (
         lh.rank(model, trials(3), names, k=2, masks=40, calibration=others, **Q) for model in (tiny(arch), there(arch))

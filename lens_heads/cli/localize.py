@@ -42,6 +42,7 @@ def localize(
     from lens_heads.model.planning import Job
     from lens_heads.ranking.masks.localize import DESIGNED, Settings, localize_heads
     from lens_heads.ranking.masks.measure import Level
+    from lens_heads.ranking.registry import methods as known
     from lens_heads.report import tables
     from lens_heads.runs import checks
     from lens_heads.tasks import to_select
@@ -62,10 +63,9 @@ def localize(
     if loading.plan:
 
         def jobs(shape: Any, machine: Any, sizes: Any) -> list[Job]:
-            """Masks of the asked sparsity; a search tries every head, once or in each of k rounds."""
-            heads = shape.n_layers * shape.n_heads
-            runs = n_masks if method in DESIGNED else heads * (k if method == "greedy" else 1)
-            each = max(1, round(sparsity * heads)) if method in DESIGNED else 1
+            """Masks of the asked sparsity; a search ablates one head more at a time."""
+            runs = round(known[method].passes(shape, n_masks, k))
+            each = max(1, round(sparsity * shape.n_layers * shape.n_heads)) if method in DESIGNED else 1
             return list(plan.of("localize by masks")(shape, machine, replace(sizes, masks=runs, k=each)))
 
         return plan.show(loading, model, trials, jobs, new_tokens=max_new_tokens * decoded)

@@ -18,6 +18,7 @@ FAMILIES: dict[str, Style] = {
     "ablation": Style("#CC79A7", "cross", "each head ablated"),
     "masks": Style("#D55E00", "x", "random masks"),
     "search": Style("#332288", "star", "search"),
+    "trained": Style("#661100", "hexagram", "trained gates"),
     "combined": Style("#882255", "hexagon", "combined"),
     "own": Style("#117733", "bowtie", "your own"),
     "baseline": Style("#8A8A8A", "circle-open", "baselines"),

@@ -44,17 +44,11 @@ def scored(name: str, per_trial: Float[Tensor, "trial layer head"], material: Ma
 
 METHODS = (
     Method(
-        "by_layer",
-        "baseline",
-        by_layer,
-        passes=lambda shape, masks, k: float(shape.n_layers),
+        "by_layer", "baseline", by_layer, passes=lambda shape, masks, k: float(shape.n_layers), signed=True, unit="nats",
         fails="knows layers, not heads: what finds no more than it finds layers",
     ),
     Method(
-        "random_numbers",
-        "baseline",
-        random_numbers,
-        passes=lambda shape, masks, k: 0.0,
-        fails="knows nothing: what does no better ranks nothing",
+        "random_numbers", "baseline", random_numbers, passes=lambda shape, masks, k: 0.0, signed=True,
+        unit="standard deviations", fails="knows nothing: what does no better ranks nothing",
     ),
-)
+)  # fmt: skip

@@ -14,13 +14,17 @@ from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.runs.typed import typed_fields
 
 Rank: TypeAlias = Callable[[Material], HeadScores]
-Needs = Literal["", "needle", "pairs", "pairs and others"]
+Needs = Literal["", "needle", "pairs", "pairs and others", "documents", "texts", "token maps"]
 Passes: TypeAlias = Callable[[HeadGeometry, int, int], float]
 LACKS = {
     "needle": "the prompts hold neither a needle nor their answer",
     "pairs": "the task has no counterfactual prompts",
     "others": "there are no other trials of the task: give calibration=",
+    "documents": "it reads documents: pass DocumentTrials in place of trials",
+    "texts": "it reads plain texts: pass lh.plain_texts(texts), or lh.repeated_blocks(model), in place of trials",
+    "token maps": "it reads weights: pass lh.token_maps(maps) in place of trials",
 }
+"""What to say of trials that lack what a method needs."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,11 @@ class Method:
     `family`: what kind of method it is; figures colour methods by it. `needs`: what the material must have. `passes`: about how
     many plain passes over the trials it takes on a model of this shape, with so many masks and a search for k heads. `halves`:
     per-trial scores cannot be halved, because all trials together choose what is scored, so that stability takes two runs on
-    half of the trials each. `paper`: its source. `fails`: when it misleads.
+    half of the trials each. `only_named`: it is no part of all methods (`None` in `studies.bench`). `signed`: its scores can be
+    negative, as a test of mean > 0 requires; None: whether any is. `paper`: its source. `fails`: when it misleads.
     `label`, `unit`, `marker`: in figures and tables, the written name (default: the name), the unit of its scores, and colour and
     symbol (default: by the name).
-    `scorer`: what it reads off a pass; such methods share one. `name`: under which its ranking stands.
+    `scorer`: what it reads off a pass, which such methods share. `name`: under which its ranking stands.
 
     Example:
         >>> first_layers = lh.Method("first_layers", "own", lambda material: lh.sanity.random_ranking(material.model))
@@ -47,6 +52,8 @@ class Method:
     needs: Needs = ""
     passes: Passes = field(default=lambda shape, masks, k: 1.0, repr=False)
     halves: bool = False
+    only_named: bool = False
+    signed: bool | None = None
     paper: str = ""
     fails: str = ""
     label: str = ""
@@ -68,7 +75,14 @@ class Method:
             return LACKS["needle"]
         if "pairs" in self.needs and not material.pairs:
             return LACKS["pairs"]
-        return LACKS["others"] if "others" in self.needs and not material.others else ""
+        if "others" in self.needs and not material.others:
+            return LACKS["others"]
+        return "" if self.takes_trials else LACKS[self.needs]
+
+    @property
+    def takes_trials(self) -> bool:
+        """Whether it ranks by trials of a task, or by none."""
+        return self.needs not in ("documents", "texts", "token maps")
 
 
 def total(shape: HeadGeometry) -> int:
@@ -79,3 +93,8 @@ def total(shape: HeadGeometry) -> int:
 def every_head(shape: HeadGeometry, masks: int, k: int) -> float:
     """Passes of a method that runs the model once for every head."""
     return float(total(shape))
+
+
+def k_rounds(shape: HeadGeometry, masks: int, k: int) -> float:
+    """Passes of a search that runs every head that is left, k times."""
+    return float(sum(total(shape) - chosen for chosen in range(k)))

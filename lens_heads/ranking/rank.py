@@ -14,8 +14,8 @@ from lens_heads.model.workers import worker_pool
 from lens_heads.ranking import registry
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
-from lens_heads.ranking.one_pass.definition import Scorer
-from lens_heads.ranking.one_pass.score_heads import score_heads
+from lens_heads.ranking.one_pass.definition import READS, Probe, Scorer
+from lens_heads.ranking.one_pass.score_heads import AnyProbe, probed, score_heads
 from lens_heads.runs import checks
 from lens_heads.runs.files import plain_name
 from lens_heads.runs.options import Run, RunOptions
@@ -23,6 +23,7 @@ from lens_heads.runs.reading import user_path
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.checked_tokens import encode_all
+from lens_heads.trials.documents import AnyDocuments
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.pairs import Corruption, chosen_corruption, make_pairs
 from lens_heads.trials.trial import AnyTrial
@@ -31,7 +32,7 @@ from lens_heads.trials.trial import AnyTrial
 @typed
 def rank(
     model: Model,
-    trials: Iterable[AnyTrial] | AnyTrial,
+    trials: Iterable[AnyTrial | AnyDocuments | AnyProbe] | AnyTrial | AnyDocuments | AnyProbe,
     methods: Any = None,
     *,
     k: int = 5,
@@ -46,9 +47,11 @@ def rank(
 
     Args:
         model: a TransformerBridge or HookedTransformer with raw weights.
-        trials: the trials that rank. Evidence about the heads found has to come from others.
+        trials: the trials that rank. Evidence about the heads found has to come from others. Or what some methods need in
+            their place: `DocumentTrial`s, or a probe as in `score_heads` (`lh.repeated_blocks`, `lh.plain_texts`,
+            `lh.context_pairs`, `lh.token_maps`); only `methods`, `out` and `progress` apply to them.
         methods: names of `lh.methods`, your own `Method`s or `Scorer`s, or functions of `Material` that return `HeadScores`.
-            None: all that are read off one pass over needles.
+            None: all that are read off one pass over what is given.
         k: how many heads a search looks for. masks: how many random sets of heads the methods that draw some ablate.
         calibration: other trials of the task, whose mean activations stand in for ablated heads; None for means of ordinary
             prompts.
@@ -75,20 +78,22 @@ def rank(
         >>> list(found), found["locos"].top(2) == heads
         (['locos', 'attention_mass'], True)
     """
+    listed, probe = probed(trials)
+    if probe != "needle":
+        unused = {"calibration": calibration, "corruption": corruption, "teacher_forced": None if teacher_forced else 0}
+        return _of_probe(model, listed, probe, methods, unused, run)
     options = Run.of(run)
     checks.whole_number("masks", masks)
     checks.seed(seed)
-    chosen = (
-        [one for one in registry.methods.values() if one.scorer is not None]
-        if methods is None
-        else registry.resolve(methods)
-    )
+    chosen = registry.resolve(methods)
+    if methods is None:
+        chosen = [one for one in chosen if _of_needles(one)]
     if calibration is not None:
         check_calibrated("calibration=", chosen)
     require_raw_weights(model)
     shape = head_geometry(model)
     checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
-    encoded = _encoded(model, trials, 0 if teacher_forced else options.max_new_tokens)
+    encoded = _encoded(model, listed, 0 if teacher_forced else options.max_new_tokens)
     others = () if calibration is None else tuple(_encoded(model, calibration, 0))
     wants = any("pairs" in method.needs for method in chosen)
     material = Material.of(
@@ -108,7 +113,9 @@ def rank(
         if material.out is not None:
             plain_name(method.name, "method")
     with worker_pool(model, run.get("workers")):
-        found = _by_one_pass(material, [one.scorer for one in chosen if one.scorer], teacher_forced, options)
+        found = _by_one_pass(
+            material, [one.scorer for one in chosen if one.scorer and _of_needles(one)], teacher_forced, options
+        )
         errors: list[Exception] = []
         for method in chosen:
             if method.name in found:
@@ -141,7 +148,34 @@ def ranked(method: Method, material: Material) -> HeadScores:
     if not isinstance(found, HeadScores):
         raise TypeError(f"method {method.name} returned {type(found).__name__}: it must return HeadScores")
     head_geometry(material.model).check_scores(found, f"method {method.name!r}")
-    return replace(found, method=method.name)
+    signed = found.signed if method.signed is None else method.signed
+    return replace(found, method=method.name, signed=signed, score_unit=found.score_unit or method.unit)
+
+
+def _of_probe(
+    model: Model, given: list[Any], probe: Probe, methods: Any, unused: dict[str, object], run: RunOptions
+) -> Rankings:
+    """Scores of documents or a probe. ValueError for arguments of trials, and for a method that reads something else."""
+    for name, value in unused.items():
+        if value is not None:
+            raise ValueError(f"{name}= applies to trials of a task, not to document trials or probes: omit it")
+    chosen = None if methods is None else registry.resolve(methods)
+    for method in chosen or ():
+        if method.scorer is None:
+            raise ValueError(f"method {method.name!r} needs trials of a task, but was given {READS[probe]}")
+    scorers = None if chosen is None else [method.scorer for method in chosen if method.scorer]
+    out = run.get("out")
+    place = None if out is None else user_path(out, "out")
+    how: RunOptions = {**run, "out": None if place is None else place / "one_pass"}  # type: ignore[typeddict-item]
+    found = score_heads(model, given, scorers, **how)
+    if place is not None:
+        for name, scores in found.items():
+            scores.save(place / f"{name}.json")
+    return found
+
+
+def _of_needles(method: Method) -> bool:
+    return method.scorer is not None and method.scorer.probe == "needle"
 
 
 def _by_one_pass(material: Material, scorers: list[Scorer], teacher_forced: bool, options: Run) -> Rankings:

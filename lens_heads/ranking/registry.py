@@ -1,4 +1,9 @@
-"""The registry of methods: every one that ranks heads from trials of a task, or from none, and how your own enters."""
+"""The registry of methods: every one that ranks all heads by itself, and how your own enters.
+
+What takes more than trials, documents or probes is a plain function and no method: `probe_heads` (a label for each trial),
+`path_patch` into heads of your choice, `search` and `fit` (a metric of masks), `razor_attention_heads` (two rankings). Nor are
+`trace_circuit`, which gives a circuit, and `passkeys`, which makes trials.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,13 @@ from typing import Any, cast
 
 import pandas as pd
 
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.styles import add_style
 from lens_heads.model.geometry import head_geometry
 from lens_heads.ranking import baselines, from_scorers
-from lens_heads.ranking.causal import ablated, attribution, function_vectors, knockout, patching
-from lens_heads.ranking.from_scorers import ONLY_NAMED, by_scorer
+from lens_heads.ranking.causal import ablated, attribution, function_vectors, knockout, patching, paths, queries
+from lens_heads.ranking.from_scorers import by_scorer
 from lens_heads.ranking.gates import duo, hardkuma, head_gating, lofit, soft_injection
 from lens_heads.ranking.masks import localize
 from lens_heads.ranking.material import Material
@@ -27,7 +33,9 @@ FILES: tuple[tuple[Method, ...], ...] = (
     from_scorers.METHODS,
     ablated.METHODS,
     attribution.METHODS,
+    queries.METHODS,
     patching.METHODS,
+    paths.METHODS,
     knockout.METHODS,
     localize.METHODS,
     *(file.METHODS for file in (duo, hardkuma, lofit, head_gating, soft_injection)),
@@ -35,6 +43,24 @@ FILES: tuple[tuple[Method, ...], ...] = (
     baselines.METHODS,
 )
 """The methods of each file, in the order in which they are shown."""
+
+_EXAMPLE = HeadGeometry(
+    "12 layers of 12 heads",
+    12,
+    12,
+    12,
+    64,
+    768,
+    50257,
+    1024,
+    (None,) * 12,
+    (None,) * 12,
+    False,
+    False,
+    None,
+    None,
+    "layer",
+)
 
 
 class Methods(Tabled, Mapping[str, Method]):
@@ -50,8 +76,13 @@ class Methods(Tabled, Mapping[str, Method]):
 
     def __getitem__(self, name: str) -> Method:
         if name not in self._held:
-            close = difflib.get_close_matches(str(name), [*self._held, *ONLY_NAMED], 1)
-            meant = f"did you mean {close[0]!r}? " if close else ""
+            called = {one.label.replace(" ", "_").lower(): one.name for one in self._held.values()}
+            called |= {name: name for name in self._held}
+            close = [one for one in called if one.startswith(f"{name}_")] or difflib.get_close_matches(
+                str(name), called, 1
+            )
+            near = dict.fromkeys(repr(called[one]) for one in close)
+            meant = f"did you mean {' or '.join(near)}? " if close else ""
             if "," in str(name):
                 meant = "several methods are a list, ['locos', 'dla']; "
             raise KeyError(f"unknown method {name!r}: {meant}the methods are {', '.join(self._held)}")
@@ -65,10 +96,16 @@ class Methods(Tabled, Mapping[str, Method]):
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row per method: method, label, unit, family, needs (of the trials), paper, fails (when it misleads)."""
-        columns = ("label", "unit", "family", "needs", "paper", "fails")
-        rows = [{"method": name} | {each: getattr(one, each) for each in columns} for name, one in self._held.items()]
-        return pd.DataFrame(rows)
+        """A row per method: its facts (see `lh.Method`).
+
+        `passes` is that of 12 layers of 12 heads, 100 masks, and a search for 5 heads.
+        """
+        columns = ("label", "unit", "signed", "family", "needs", "only_named", "paper", "fails")
+        found = pd.DataFrame([[getattr(one, each) for each in ("name", *columns)] for one in self._held.values()])
+        found.columns = ["method", *columns]
+        passes = [one.passes(_EXAMPLE, 100, 5) for one in self._held.values()]
+        found.insert(list(found).index("needs") + 1, "passes", passes)
+        return found
 
     def __repr__(self) -> str:
         return f"Methods({', '.join(self._held)})"
@@ -81,17 +118,17 @@ for _method in methods.values():
 
 def identity(method: Method) -> str:
     """The name; for a method of your own, with a hash of its code."""
-    ours = methods.get(method.name, ONLY_NAMED.get(method.name))
-    return method.name if ours is method else labelled(method.name, method.rank, True)
+    return method.name if methods.get(method.name) is method else labelled(method.name, method.rank, True)
 
 
 def resolve(given: Any) -> list[Method]:
-    """Methods by name, `Scorer`s, `Method`s, finished `HeadScores`, or functions from Material to HeadScores; None: all.
+    """Methods by name, `Scorer`s, `Method`s, finished `HeadScores`, or functions from Material to HeadScores.
 
+    None: all that rank by trials, but for those that run only if they are named.
     ValueError for an unknown name and for two of one name; TypeError for anything else.
     """
     if given is None:
-        return list(methods.values())
+        return [one for one in methods.values() if one.takes_trials and not one.only_named]
     if isinstance(given, Mapping):
         raise TypeError("methods is a mapping: pass a list, e.g. [Method(name, 'own', function)]")
     single = isinstance(given, str | Scorer | Method | HeadScores) or not isinstance(given, Iterable)
@@ -112,7 +149,7 @@ def _as_method(given: Any) -> Method:
         return given
     if isinstance(given, str):
         try:
-            return ONLY_NAMED[given] if given in ONLY_NAMED else methods[given]
+            return methods[given]
         except KeyError as error:
             raise ValueError(error.args[0]) from None
     if isinstance(given, Scorer):

@@ -423,7 +423,9 @@ COMMANDS = {
         of_files("locos"),
     ),
     "patch": Command(
-        ("patch",), lambda model, trials, _: worlds.of_scores(lh.patch_heads(model, trials, **Q)), of_files("cri")
+        ("patch",),
+        lambda model, trials, _: worlds.of_scores(lh.patch_heads(model, trials, **Q)),
+        of_files("patching_answer"),
     ),
     "patch, attribution": Command(
         ("patch", "--ig-steps", "1", "--positions", "all", "--metric", "answer_logit"),

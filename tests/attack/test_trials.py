@@ -200,8 +200,8 @@ LINES: list[tuple[str, Callable[[], Any], str]] = [
         (f"scorer {name}", lambda name=name, value=value: lh.Scorer("mine", ones, **{name: value}), f"{name}={value!r}")
         for name, value in {
             **dict.fromkeys(("gated", "signed", "contrastive", "reads_needle", "within_layers", "only_named"), 1),
-            **dict.fromkeys(("paper", "rule", "fails", "needs"), 5),
-            **{"prompt_rows": 0, "counted": None, "direction": "raw", "probe": 3},
+            **dict.fromkeys(("paper", "rule", "fails", "needs", "reads"), 5),
+            **{"prompt_rows": 0, "after_copy": "x", "counted": None, "direction": "raw", "probe": 3},
         }.items()
     ),
     ("controls null", lambda: lh.Controls(None), "names=None: must be a list of texts or text"),  # type: ignore[arg-type]

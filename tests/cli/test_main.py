@@ -506,7 +506,7 @@ def test_a_wrong_preset_ends_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("more", "method"), [([], "cri"), (["--ig-steps", "1"], "attribution")])
+@pytest.mark.parametrize(("more", "method"), [([], "patching_all"), (["--ig-steps", "1"], "attribution")])
 def test_patch_writes_the_scores_that_python_gives(
     more: list[str],
     method: str,
@@ -522,7 +522,7 @@ def test_patch_writes_the_scores_that_python_gives(
     assert run("patch", *arguments, monkeypatch=monkeypatch) == 0
     found = HeadScores.load(out / f"{method}.json")
     trials = lh.tasks.nolima(source, needle_set="one.json", lengths=[260], depths=[0.5], chat=False)
-    function = lh.patch_heads if method == "cri" else lh.attribution_patch
+    function = lh.patch_heads if method == "patching_all" else lh.attribution_patch
     wanted = function(lh.load_model(folder), trials, positions="all", progress=False)
     torch.testing.assert_close(found.values, wanted.values, atol=1e-5, rtol=1e-4)
     shown = capsys.readouterr().out

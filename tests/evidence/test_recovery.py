@@ -90,9 +90,9 @@ def test_every_number_equals_full_forwards_of_the_plain_model(arch: str, model: 
 def test_the_planted_heads_recover_and_controls_do_not() -> None:
     model, trials = planted.model(), planted_trials(7)
     made = lh.patch_heads(model, trials, progress=False)
-    with pytest.raises(ValueError, match="ranking 'cri' was made on 7 of the trials, needles or groups"):
+    with pytest.raises(ValueError, match="ranking 'patching_answer' was made on 7 of the trials, needles or groups"):
         recover(model, SOURCES, SOURCES, trials, ranking=made)
-    scores = lh.HeadScores.from_trials("cri", made.per_trial, [f"other-{i}" for i in range(7)])
+    scores = lh.HeadScores.from_trials("patching_answer", made.per_trial, [f"other-{i}" for i in range(7)])
     found = recover(model, SOURCES, SOURCES, trials, ranking=scores, max_new_tokens=2)
     frame = found.frame.set_index(["set", "fair"])
     assert found.examples == {"all": 7, "used": 7, "right_clean": 7, "right_ablated": 0}

@@ -164,12 +164,12 @@ def test_a_map_of_path_patching_shows_both_signs_and_its_written_name() -> None:
 
 def test_scores_that_state_their_unit_are_labelled_with_it() -> None:
     per_trial = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0))
-    scores = HeadScores.from_trials("cri", per_trial, ["a"], score_unit="nats")
+    scores = HeadScores.from_trials("patching_answer", per_trial, ["a"], score_unit="nats")
     figure = plots.head_map(scores)
     assert figure.data[0].colorbar.title.text == "nats"
     assert "mean over 1 trial" in figure.layout.title.text
     assert "1 trials" not in figure.layout.title.text
     assert (
         plots.score_scatter(scores, scores, compare.by_layer_third(scores, scores)).layout.xaxis.title.text
-        == "CRI score (nats)"
+        == "patching, answer rows score (nats)"
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,12 +12,26 @@ import torch
 import lens_heads as lh
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.cost import counted
+from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
+from lens_heads.plots.costs import FAMILIES
 from lens_heads.ranking.material import Material
-from lens_heads.ranking.method import Method
+from lens_heads.ranking.method import Method, Needs
+from lens_heads.ranking.one_pass.scorers import NAMED_SCORERS, TABLES
+from lens_heads.ranking.rank import ranked
 from lens_heads.ranking.registry import identity, resolve
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.pairs import make_pairs
 from tests.conftest import random_trial, tiny
 
+USUAL = (
+    "locos", "locos_exact", "attention_spatial", "attention_spatial_no_sink", "attention_mass", "attention_mass_no_sink", "dla",
+    "dla_exact", "copy", "contrastive", "headkv", "induction", "echo", "context_divergence", "attribute_ablation",
+    "gradient_importance", "attribution", "eap_ig", "patching_answer", "patching_all", "knockout", "one_shot", "css", "csl",
+    "elastic_net", "greedy", "best_in_turn", "duo_gate", "hardkuma", "lofit", "head_gating", "soft_injection", "aie", "by_layer",
+    "random_numbers",
+)  # fmt: skip
+"""All methods of a task, which a bench runs."""
 Q: dict[str, Any] = {"progress": False}
 TRIALS = [random_trial(seed) for seed in range(4)]
 
@@ -85,7 +100,8 @@ def test_methods_that_run_only_if_named_are_named_here_too() -> None:
     plain = lh.score_heads(model(), TRIALS, ["copy_tokens"], teacher_forced=True, **Q)["copy_tokens"]
     torch.testing.assert_close(found["copy_tokens"].per_trial, plain.per_trial, rtol=0, atol=0)
     (method,) = resolve("locos_choice")
-    assert "locos_choice" not in lh.methods
+    assert lh.methods["locos_choice"] is method
+    assert method not in resolve(None)
     assert identity(method) == "locos_choice"
     with pytest.raises(ValueError, match="did you mean 'locos_choice'"):
         lh.rank(model(), TRIALS, "locos_choise", **Q)
@@ -149,7 +165,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused_before_anything_runs(nam
 def test_the_registry_says_what_there_is_to_know() -> None:
     table = lh.methods.frame
     assert list(table["method"]) == list(lh.methods)
-    assert set(table["needs"]) == {"", "needle", "pairs", "pairs and others"}
+    assert set(table["needs"]) == set(get_args(Needs))
     assert (table["fails"].str.len() > 0).all(), table.loc[table["fails"] == "", "method"].tolist()
     own = {"by_layer", "random_numbers", "one_shot", "greedy", "best_in_turn"}
     assert set(table.loc[table["paper"] == "", "method"]) == own
@@ -158,5 +174,105 @@ def test_the_registry_says_what_there_is_to_know() -> None:
         lh.methods["greed"]
     assert identity(lh.methods["locos"]) == "locos"
     assert repr(lh.methods["echo"]).startswith("Method(name='echo', family='observational', needs='', halves=False")
+    assert (table["unit"].str.len() > 0).all()
+    assert set(map(type, table["signed"])) == {bool}
+    assert set(table["family"]) <= set(FAMILIES)
+    passes = table.set_index("method")["passes"]
+    assert (passes["locos"], passes["knockout"], passes["css"]) == (1, 144, 100)
+    assert passes["greedy"] == 144 + 143 + 142 + 141 + 140
     assert identity(Method("locos", "own", lambda m: None)) != "locos"  # type: ignore[arg-type,return-value]
-    assert [one.name for one in resolve(None)] == list(lh.methods)
+    assert tuple(one.name for one in resolve(None)) == USUAL
+
+
+def test_every_scorer_is_a_method() -> None:
+    tables = {name: one for table in (*TABLES.values(), NAMED_SCORERS) for name, one in table.items()}
+    assert {one.scorer.name for one in lh.methods.values() if one.scorer} == set(tables)
+    for name, scorer in tables.items():
+        method = lh.methods[name]
+        assert (method.unit, method.signed, method.paper) == (scorer.unit, scorer.signed, scorer.paper)
+        assert method.only_named or not scorer.only_named
+
+
+def test_a_name_that_begins_like_others_is_told_them() -> None:
+    for name, meant in (
+        ("patching", "'patching_answer' or 'patching_all'"),
+        ("function_vectors", "'aie'"),
+        ("duo", "'duo_gate'"),
+    ):
+        with pytest.raises(ValueError, match=f"did you mean {meant}[?]"):
+            resolve(name)
+
+
+TEXTS: Any = ("ij(a=A)kl", "mnopqr", "stuvwx")
+DOCUMENTS = [lh.DocumentTrial(name, f"{name}?", TEXTS, gold=("1",)) for name in ("a", "b")]
+
+
+@pytest.mark.parametrize("kind", ["documents", "repeated", "text", "pair", "weights"])
+def test_documents_and_probes_rank_as_score_heads_does(kind: Any, tmp_path: Path) -> None:
+    given: Any = {
+        "documents": DOCUMENTS,
+        "repeated": lh.repeated_blocks(model(), block=8),
+        "text": lh.plain_texts([[*range(40, 60), 40, 41]]),
+        "pair": lh.context_pairs(TRIALS),
+        "weights": lh.token_maps({"upper": [(73, 41), (74, 42)]}),
+    }[kind]
+    plain = lh.score_heads(model(), given, **Q)
+    found = lh.rank(model(), given, out=tmp_path / "run", **Q)
+    assert list(found) == list(plain)
+    for name, scores in plain.items():
+        torch.testing.assert_close(found[name].per_trial, scores.per_trial, rtol=0, atol=0)
+        assert lh.methods[name].unit == scores.score_unit
+        assert (tmp_path / "run" / f"{name}.json").exists()
+    first, *_ = plain
+    assert list(lh.rank(model(), given, first, **Q)) == [first]
+    with pytest.raises(ValueError, match="method 'greedy' needs trials of a task, but was given"):
+        lh.rank(model(), given, "greedy", **Q)
+    with pytest.raises(ValueError, match="locos reads needles, but was given"):
+        lh.rank(model(), given, ["locos"], **Q)
+    for name, value in (("calibration", TRIALS), ("corruption", "remove"), ("teacher_forced", False)):
+        with pytest.raises(ValueError, match=f"{name}= applies to trials of a task"):
+            lh.rank(model(), given, first, **{name: value}, **Q)
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [("qr", "pass DocumentTrials"), ("sink", "pass lh.plain_texts"), ("token_map", "pass lh.token_maps")],
+)
+def test_trials_are_no_documents(name: str, needs: str) -> None:
+    with counted(model()) as cost, pytest.raises(ValueError, match=f"method '{name}': it reads .*{needs}"):
+        lh.rank(model(), TRIALS, name, **Q)
+    assert cost.work == 0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name, one in lh.methods.items() if one.takes_trials])
+def test_scores_are_what_their_method_declares(name: str, planted: Any) -> None:
+    """Of heads that write nothing the ratio is not defined."""
+    method = lh.methods[name]
+    if name == "context_divergence_relative":
+        return
+    found = method.rank(planted)
+    assert found.score_unit in (method.unit, ""), "a function that states none has that of its method"
+    assert method.signed or not (found.per_trial < -1e-6).any()
+    if name != "by_layer":  # No whole layer of this model does harm.
+        assert found.signed == method.signed
+    again = ranked(method, planted)
+    assert (again.method, again.score_unit, again.signed) == (name, method.unit, method.signed)
+
+
+@pytest.fixture(scope="module")
+def planted() -> Material:
+    made = lh.planted_model(layers=2, backups=0, chains=0)
+    trials, others = (_told(made, seed) for seed in (0, 1))
+    pairs = make_pairs(trials, made.model.tokenizer, head_geometry(made.model), corruption="remove")
+    return Material.of(made.model, trials, pairs, others, masks=40, k=2)
+
+
+def _told(made: Any, seed: int) -> list[EncodedTrial]:
+    """The planted trials, with another span as a distractor and another answer as the wrong one."""
+    trials = made.trials(8, seed=seed)
+    spans = [(1, 7) if one.needle[0] > 7 else (one.needle[1] + 1, one.needle[1] + 7) for one in trials]
+    return [
+        replace(one, distractors=(span,), wrong=one.answer_tokens + 1) for one, span in zip(trials, spans, strict=True)
+    ]

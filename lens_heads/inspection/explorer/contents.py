@@ -25,12 +25,15 @@ from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import Model
 from lens_heads.plots.theme import method_style
 from lens_heads.ranking.one_pass.score_heads import score_heads
+from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.runs.identity import ModelIdentity
 from lens_heads.trials.encoded import EncodedTrial
 
 METHODS = ("locos_exact", "locos", "dla_exact", "attention_spatial", "copy")
-WITHOUT_NEEDLE = ("dla_exact", "dla")
-"""Those that do not read where the needle is."""
+WITHOUT_NEEDLE = tuple(
+    one.name for one in sorted(SCORERS.values(), key=lambda one: one.direction != "exact") if not one.reads_needle
+)
+"""Those that do not read where the needle is, the exact ones first."""
 CARD = ("kind", "promotes", "writes")
 DIGITS = 5
 

@@ -176,21 +176,14 @@ def importance(scores: HeadScores) -> HeadScores:
 
 METHODS = (
     Method(
-        "attribute_ablation",
-        "gradient",
-        lambda m: attribute_ablation(
-            m.model, m.trials, kind="mean", reference=m.reference, **m.loop("attribute_ablation")
-        ),
-        passes=lambda shape, masks, k: 3.0,
-        paper="first order of ablation, arXiv 1905.10650",
+        "attribute_ablation", "gradient",
+        lambda m: attribute_ablation(m.model, m.trials, kind="mean", reference=m.reference, **m.loop("attribute_ablation")),
+        passes=lambda shape, masks, k: 3.0, signed=True, unit="nats", paper="first order of ablation, arXiv 1905.10650",
         fails="first order: misses stand-ins, and damage that saturates",
     ),
     Method(
-        "gradient_importance",
-        "gradient",
-        lambda m: gradient_importance(m.model, m.trials, **m.loop("gradient_importance")),
-        passes=lambda shape, masks, k: 3.0,
-        paper="Michel et al., arXiv 1905.10650",
-        fails="without a sign: heads that harm rank beside heads that help",
+        "gradient_importance", "gradient", lambda m: gradient_importance(m.model, m.trials, **m.loop("gradient_importance")),
+        passes=lambda shape, masks, k: 3.0, signed=False, unit="share of a layer's norm",
+        paper="Michel et al., arXiv 1905.10650", fails="without a sign: heads that harm rank beside heads that help",
     ),
-)
+)  # fmt: skip

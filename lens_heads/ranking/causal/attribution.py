@@ -187,18 +187,14 @@ def _method(name: str, label: str, steps: int, paper: str, fails: str) -> Method
         return attribution_patch(material.model, material.pairs, positions="all", ig_steps=steps, **material.loop(name))
 
     passes = 4.0 if steps == 1 else 2 + 3.0 * steps
-    return Method(
-        name, "gradient", rank, "pairs", lambda shape, masks, k: passes, paper=paper, fails=fails, label=label
-    )
+    said: dict[str, Any] = {"paper": paper, "fails": fails, "label": label, "unit": "nats", "signed": True}
+    return Method(name, "gradient", rank, "pairs", lambda shape, masks, k: passes, **said)
 
 
 METHODS = (
     _method(
-        "attribution",
-        "attribution patching",
-        1,
-        "attribution patching, arXiv 2310.10348",
+        "attribution", "attribution patching", 1, "attribution patching, arXiv 2310.10348",
         "first order: blind where attention is saturated",
     ),
     _method("eap_ig", "EAP-IG", 5, "EAP-IG, arXiv 2403.17806", "walks through embeddings that no prompt has"),
-)
+)  # fmt: skip

@@ -39,7 +39,7 @@ def average_indirect_effect(
         metric: as in `patch_heads`; the authors' is "first_token_prob".
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
-    Returns HeadScores of method "cri", as `patch_heads` with `donor=vectors` does: it is that. The authors' function-vector heads
+    Returns HeadScores of method "aie", as `patch_heads` with `donor=vectors` does: it is that. The authors' function-vector heads
     are the ten best, of 25 prompts and vectors of 100. A metric of the whole answer has the vector in all of its rows.
 
     Example:
@@ -65,12 +65,8 @@ def bare(trial: EncodedTrial) -> Int[Tensor, " position"]:
 
 METHODS = (
     Method(
-        "aie",
-        "patching",
-        indirect_effect,
-        "pairs and others",
-        lambda shape, masks, k: 3 + total(shape) / 20,
-        paper="function vectors, arXiv 2310.15213",
-        fails="finds heads that carry the task, not this prompt's answer",
+        "aie", "patching", indirect_effect, "pairs and others", lambda shape, masks, k: 3 + total(shape) / 20, signed=True,
+        paper="function vectors, arXiv 2310.15213", fails="finds heads that carry the task, not this prompt's answer",
+        label="function vectors", unit="probability",
     ),
-)
+)  # fmt: skip

@@ -31,7 +31,7 @@ from lens_heads.model.identity import identified
 from lens_heads.model.modes import evaluating
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.workers import shared
-from lens_heads.ranking.method import Method
+from lens_heads.ranking.method import Method, k_rounds
 from lens_heads.ranking.method import every_head as passes_for_every_head
 from lens_heads.runs import checks, engine
 from lens_heads.runs.code import labelled
@@ -111,7 +111,8 @@ def knockout_heads(
 
     results = _run(model, encoded, work, run, settings, "knockout")
     kept = {one.id: result.arrays["score"] for one, result in zip(encoded, results, strict=True) if result.keep}
-    about = {"model": identity, "made_on": made_on(encoded), "score_unit": "nats" if named == "kl" else ""}
+    about: dict[str, Any] = {"model": identity, "made_on": made_on(encoded)}
+    about |= {"score_unit": "nats", "signed": False} if named == "kl" else {}  # A KL below zero is rounding.
     return HeadScores.from_trials("knockout", torch.stack(list(kept.values())), list(kept), settings, **about)
 
 
@@ -177,7 +178,7 @@ def sahara(
         best = int(turned.argmax())
         chosen.append(sets[best][-1])
         angles.append(float(turned[best]))
-    about = {"order": tuple(chosen), "selected": True, "score_unit": "degrees", "model": identity}
+    about = {"order": tuple(chosen), "selected": True, "score_unit": "degrees", "signed": False, "model": identity}
     meta = {**settings, "angles": angles, "k": k}
     return HeadScores.from_trials("sahara", alone[None], ["all prompts"], meta, made_on=made_on(encoded), **about)
 
@@ -275,11 +276,14 @@ def _number(value: Any, one: EncodedText, head: Head) -> float:
 
 METHODS = (
     Method(
-        "knockout",
-        "ablation",
-        lambda m: knockout_heads(m.model, m.trials, kind="uniform", **m.loop("knockout")),
-        passes=passes_for_every_head,
-        paper="Ships, arXiv 2410.13708",
-        fails="any change of the next token counts, also to a better answer",
+        "knockout", "ablation", lambda m: knockout_heads(m.model, m.trials, kind="uniform", **m.loop("knockout")),
+        passes=passes_for_every_head, signed=False, paper="Ships, arXiv 2410.13708",
+        fails="any change of the next token counts, also to a better answer", unit="nats",
     ),
-)
+    Method(
+        "sahara", "search", lambda m: sahara(m.model, m.trials, k=m.k, kind="uniform", **m.loop("sahara")), passes=k_rounds,
+        halves=True, only_named=True, signed=False, paper="Sahara, arXiv 2410.13708",
+        fails="any turn of the last hidden states counts; heads after the chosen ones rank by themselves alone",
+        unit="degrees",
+    ),
+)  # fmt: skip

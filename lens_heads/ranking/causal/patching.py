@@ -18,7 +18,6 @@ from lens_heads.answering.patch_metrics import Measure
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
-from lens_heads.heads.styles import add_style
 from lens_heads.interventions.checked_kind import check_belongs
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model, head_geometry
@@ -65,9 +64,8 @@ def patch_heads(
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns:
-        HeadScores of method "cri". Positive: the head carries the answer. `meta["trials"]` lists the metric of the clean
-        and the corrupt run per pair.
-
+        HeadScores of method "patching_answer" or "patching_all", by `positions`; of "aie" with a donor. Positive: the head
+        carries the answer. `meta["trials"]` lists the metric of the clean and the corrupt run per pair.
     Raises:
         ValueError: no pairs, pairs that cannot be aligned, a donor made on these pairs, an answer whose first token the corrupt
             run already ranks first (for the logit difference), a metric of the wrong shape or not finite. If only some pairs
@@ -89,9 +87,9 @@ def patch_heads(
         runs = run_pair(model, pair, positions)
         return runs.scores(metric, heads, partial(_patched, runs, donor), most=heads_per_pass)
 
-    about = {} if donor is None else {"donor": donor.digest}
+    name, about = (f"patching_{positions}", {}) if donor is None else ("aie", {"donor": donor.digest})
     return sweep(
-        model, "cri", trials, score, metric, positions, corruption, run, donor is None, replacement=donor, **about
+        model, name, trials, score, metric, positions, corruption, run, donor is None, replacement=donor, **about
     )
 
 
@@ -106,7 +104,7 @@ def _patched(runs: PairRuns, donor: HeadVectors | None, heads: list[Head]) -> Fl
     return runs.rerun(CORRUPT, [head.layer for head in heads], hooks)
 
 
-def _method(positions: Positions, shared_by: int, fails: str) -> Method:
+def _method(positions: Positions, where: str, shared_by: int, fails: str) -> Method:
     """About `shared_by` heads cost one pass, since a run starts at the head's layer or row."""
     name = f"patching_{positions}"
 
@@ -119,13 +117,15 @@ def _method(positions: Positions, shared_by: int, fails: str) -> Method:
         rank,
         "pairs",
         lambda shape, masks, k: 2 + total(shape) / shared_by,
+        signed=True,
         paper="CRI, arXiv 2607.01002; arXiv 2404.15255",
         fails=fails,
+        label=f"patching, {where}",
+        unit="nats",
     )
 
 
-add_style("cri", "CRI")
 METHODS = (
-    _method("answer", 20, "sees what a head reads out, not what later heads do with it"),
-    _method("all", 2, "misses heads for which others stand in; rests on the corruption"),
+    _method("answer", "answer rows", 20, "sees what a head reads out, not what later heads do with it"),
+    _method("all", "all rows", 2, "misses heads for which others stand in; rests on the corruption"),
 )

@@ -16,11 +16,11 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import by_layer, every_head
-from lens_heads.heads.styles import add_style
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, recording
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.sweep import sweep
+from lens_heads.ranking.method import Method, total
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
 from lens_heads.trials.pairs import Corruption, TokenPair
@@ -168,4 +168,10 @@ def _frozen(runs: PairRuns, path: _Path, senders: list[Head]) -> list[tuple[str,
     return hooks
 
 
-add_style("path_patch", "path patching")
+METHODS = (
+    Method(
+        "path_patch", "patching", lambda m: path_patch(m.model, m.pairs, None, "logits", **m.loop("path_patch")), "pairs",
+        lambda shape, masks, k: 2.0 + total(shape), only_named=True, signed=True, paper="path patching, arXiv 2211.00593",
+        fails="of the paths, the one to the logits alone: misses heads that others read", label="path patching", unit="nats",
+    ),
+)  # fmt: skip

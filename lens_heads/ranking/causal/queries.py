@@ -22,6 +22,7 @@ from lens_heads.model.support import architecture, require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.causal.attribution import PairMeasure, gradient_at, gradient_run
 from lens_heads.ranking.causal.sweep import sweep
+from lens_heads.ranking.method import Method
 from lens_heads.runs.options import LoopOptions
 from lens_heads.runs.typed import typed
 from lens_heads.trials.pairs import Corruption, TokenPair
@@ -106,3 +107,13 @@ def _pattern(
     places = torch.arange(len(k), device=q.device)
     seen = shape.reaches(layer, places[: len(q), None], places)
     return scores.masked_fill(~seen, -torch.inf).softmax(-1)
+
+
+METHODS = (
+    Method(
+        "atp_query", "gradient", lambda m: attribute_queries(m.model, m.pairs, **m.loop("atp_query")), "pairs",
+        lambda shape, masks, k: 4.0, only_named=True, signed=True, paper="AtP*, arXiv 2403.00745",
+        fails="sees what a head's queries do, not its keys and values; refuses attention that is no plain softmax",
+        label="AtP*, queries", unit="nats",
+    ),
+)  # fmt: skip

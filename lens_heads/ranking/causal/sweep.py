@@ -85,6 +85,7 @@ def sweep(
         torch.stack(list(kept.values())),
         list(kept),
         {**settings, "trials": [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)]},
+        signed=True,
         score_unit=UNITS.get(name, ""),
         model=identity,
         made_on=(

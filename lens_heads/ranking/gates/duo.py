@@ -189,16 +189,11 @@ def rank_by_duo(material: Material, how: dict[str, Any]) -> HeadScores:
     return to_query_heads(found.scores, head_geometry(material.model).group)
 
 
-_SHOWN: dict[str, Any] = {"label": "DuoAttention", "unit": "gate"}
-add_style("duo", **_SHOWN)
+LABEL = "DuoAttention"
+add_style("duo", LABEL, "gate")
 METHODS = (
     training_method(
-        "duo_gate",
-        rank_by_duo,
-        2,
-        teacher=1,
-        paper="DuoAttention, arXiv 2410.10819",
-        fails="asks which heads need the far context, whatever they do with it",
-        **_SHOWN,
+        "duo_gate", rank_by_duo, 2, teacher=1, paper="DuoAttention, arXiv 2410.10819",
+        fails="asks which heads need the far context, whatever they do with it", label=LABEL,
     ),
-)
+)  # fmt: skip

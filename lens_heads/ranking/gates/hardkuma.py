@@ -133,13 +133,7 @@ def rank_by_hardkuma(material: Material, how: dict[str, Any]) -> HeadScores:
 
 METHODS = (
     training_method(
-        "hardkuma",
-        rank_by_hardkuma,
-        2,
-        teacher=1,
-        label="HardKuma",
-        unit="gate",
-        paper="LycheeDecode, arXiv 2602.04541",
+        "hardkuma", rank_by_hardkuma, 2, teacher=1, label="HardKuma", paper="LycheeDecode, arXiv 2602.04541",
         fails="as duo_gate; its draws make heads near the budget trade places",
     ),
-)
+)  # fmt: skip

@@ -160,11 +160,7 @@ def rank_by_gating(material: Material, how: dict[str, Any]) -> HeadScores:
 
 METHODS = (
     training_method(
-        "head_gating",
-        rank_by_gating,
-        8,
-        fits=3,
-        paper="causal head gating, arXiv 2505.13737",
+        "head_gating", rank_by_gating, 8, fits=3, paper="causal head gating, arXiv 2505.13737",
         fails="heads that stand in for each other share one gate between them",
     ),
-)
+)  # fmt: skip

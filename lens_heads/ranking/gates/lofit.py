@@ -169,11 +169,7 @@ def rank_by_lofit(material: Material, how: dict[str, Any]) -> HeadScores:
 add_style("lofit_change", "LoFiT, change")
 METHODS = (
     training_method(
-        "lofit",
-        rank_by_lofit,
-        8,
-        label="LoFiT",
-        paper="LoFiT, arXiv 2406.01563",
+        "lofit", rank_by_lofit, 8, label="LoFiT", unit="length of the scaling", paper="LoFiT, arXiv 2406.01563",
         fails="finds heads whose change helps, not those that are needed",
     ),
-)
+)  # fmt: skip

@@ -28,7 +28,7 @@ def training_method(
     paper: str = "",
     fails: str = "",
     label: str = "",
-    unit: str = "",
+    unit: str = "gate",
 ) -> Method:
     """A training in batches of so many trials: for each, in every epoch, a forward, a backward, the teacher's."""
 
@@ -38,5 +38,5 @@ def training_method(
         return train(material, {**how, **material.loop(name)})
 
     passes = float(fits * EPOCHS * (3 + teacher))
-    said: dict[str, Any] = {"paper": paper, "fails": fails, "label": label, "unit": unit}
+    said: dict[str, Any] = {"paper": paper, "fails": fails, "label": label, "unit": unit, "signed": False}
     return Method(name, "trained", rank, needs, lambda shape, masks, k: passes, halves=True, **said)

@@ -120,12 +120,7 @@ def rank_by_injection(material: Material, how: dict[str, Any]) -> HeadScores:
 
 METHODS = (
     training_method(
-        "soft_injection",
-        rank_by_injection,
-        2,
-        needs="pairs and others",
-        unit="gate",
-        paper="SITE, arXiv 2507.20906",
+        "soft_injection", rank_by_injection, 2, needs="pairs and others", paper="SITE, arXiv 2507.20906",
         fails="says where a vector works, not where it is made",
     ),
-)
+)  # fmt: skip

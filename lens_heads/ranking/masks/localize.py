@@ -20,11 +20,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
-from lens_heads.heads.styles import add_style
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.options import AblationRun
 from lens_heads.model.geometry import Model, head_geometry
@@ -36,7 +34,7 @@ from lens_heads.ranking.masks.lasso import FOLDS, REGRESSIONS
 from lens_heads.ranking.masks.measure import Level, MaskedMetric
 from lens_heads.ranking.masks.sparse_fit import Fit, fit, solve_masks
 from lens_heads.ranking.material import Material
-from lens_heads.ranking.method import Method, total
+from lens_heads.ranking.method import Method, k_rounds, total
 from lens_heads.ranking.method import every_head as passes_for_every_head
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
@@ -325,55 +323,35 @@ def _method(name: str, family: str, fails: str, **about: Any) -> Method:
         more = {"n_masks": material.masks, "sparsity": sparsity} if name in DESIGNED else {}
         return localize(masked_metric(material), method=name, k=material.k, seed=material.seed, **more)
 
-    return Method(name, family, rank, fails=fails, **about)
-
-
-def _every_mask(shape: HeadGeometry, masks: int, k: int) -> float:
-    return float(masks)
-
-
-def _k_rounds(shape: HeadGeometry, masks: int, k: int) -> float:
-    return float(sum(total(shape) - chosen for chosen in range(k)))
+    return Method(name, family, rank, fails=fails, signed=True, unit="change of logprob", **about)
 
 
 _SENSING: dict[str, Any] = {
-    "passes": _every_mask,
+    "passes": lambda shape, masks, k: float(masks),
     "halves": True,
     "paper": "compressed sensing for capability localization",
 }
-add_style("csb", "compressed sensing, Bernoulli")
 METHODS = (
     _method(
-        "one_shot",
-        "ablation",
-        "misses heads for which others stand in",
-        label="one-shot greedy",
+        "one_shot", "ablation", "misses heads for which others stand in", label="one-shot greedy",
         passes=passes_for_every_head,
     ),
     _method(
-        "css",
-        "masks",
-        "assumes few heads whose damages add up; few masks leave heads untold",
-        label="compressed sensing, stratified",
-        **_SENSING,
+        "css", "masks", "assumes few heads whose damages add up; few masks leave heads untold",
+        label="compressed sensing, stratified", **_SENSING,
     ),
     _method(
-        "csl",
-        "masks",
-        "as css; layers weigh the same however many heads matter in them",
-        label="compressed sensing, layer-balanced",
-        **_SENSING,
+        "csl", "masks", "as css; layers weigh the same however many heads matter in them",
+        label="compressed sensing, layer-balanced", **_SENSING,
+    ),
+    _method(
+        "csb", "masks", "as css; masks of unequal size, so that a head's score also tells of how many others were ablated",
+        label="compressed sensing, Bernoulli", only_named=True, **_SENSING,
     ),
     _method("elastic_net", "masks", "as css; spreads the blame over heads that were ablated together", **_SENSING),
+    _method("greedy", "search", "costs k rounds over all heads; a first wrong head stays", passes=k_rounds, halves=True),
     _method(
-        "greedy", "search", "costs k rounds over all heads; a first wrong head stays", passes=_k_rounds, halves=True
+        "best_in_turn", "combined", "misses heads that none of three cheap rankings proposes", needs="needle",
+        passes=lambda shape, masks, k: 7 + 1.5 * k, halves=True,
     ),
-    _method(
-        "best_in_turn",
-        "combined",
-        "misses heads that none of three cheap rankings proposes",
-        needs="needle",
-        passes=lambda shape, masks, k: 7 + 1.5 * k,
-        halves=True,
-    ),
-)
+)  # fmt: skip

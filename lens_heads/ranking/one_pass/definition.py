@@ -27,6 +27,24 @@ ROWS: dict[str, tuple[Rows, ...]] = {
     "weights": ("every",),
 }
 """The rows that scorers of each probe may read; the first is the default."""
+READS: dict[Probe, str] = {
+    "needle": "needles",
+    "documents": "documents",
+    "repeated": "a repeated block of tokens",
+    "text": "plain texts",
+    "pair": "runs with and without context",
+    "weights": "weights",
+}
+REMEDIES: dict[Probe, str] = {
+    "needle": "pass trials with a needle",
+    "documents": "pass DocumentTrials",
+    "repeated": "pass lh.repeated_blocks(model)",
+    "text": "pass lh.plain_texts(texts)",
+    "pair": "pass lh.context_pairs(trials)",
+    "weights": "pass lh.token_maps(maps)",
+}
+PARTS = ("pattern", "values", "writes", "unembedding")
+"""What a method of needles may rest on: attention, values, what heads write, and its read-out by the unembedding."""
 COUNTED = ("counted", "repeats", "seen_before")
 """The properties of a `RowView` that say which rows a mean runs over."""
 NEEDS = ("received", "q_mean", "distractors", "wrong")
@@ -55,6 +73,9 @@ class Scorer:
     `label`, `unit`, `marker`: in figures and tables, the written name (default: the name), the unit of its scores, and colour and
     symbol (default: by the name).
     `reads_needle`: the score depends on where the needle is. One that does not, such as `dla`, has no null from other spans.
+    `reads`, of needles: the `PARTS` of the model that it rests on, by default all; a model that lacks one is refused.
+    `after_copy`, of repeated tokens: it looks for the place so many tokens after the row's own token in the copy before. None:
+    anywhere.
     `name`: under which its scores stand. `paper`: its source.
 
     Example:
@@ -83,6 +104,8 @@ class Scorer:
     label: str = ""
     unit: str = ""
     marker: Marker | None = None
+    reads: frozenset[str] = frozenset(PARTS)
+    after_copy: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -91,6 +114,8 @@ class Scorer:
             raise TypeError(f"scorer {self.name}: {self.score!r} must be a function of a view")
         typed_fields(self)
         checks.whole_number(f"scorer {self.name}: prompt_rows", self.prompt_rows)
+        if self.after_copy is not None:
+            checks.count(f"scorer {self.name}: after_copy", self.after_copy, 0)
         given = self.probe is not None
         object.__setattr__(self, "probe", self.probe if given else _PROBE_OF.get(self.rows, "needle"))
         self._check("probe", self.probe, get_args(Probe))
@@ -99,6 +124,8 @@ class Scorer:
         self._check("counted", self.counted, COUNTED)
         for name in sorted(self.needs):
             self._check("needs", name, NEEDS)
+        for name in sorted(self.reads):
+            self._check("reads", name, PARTS)
         self._check("direction", self.direction, get_args(Reading))
 
     def _check(self, field: str, value: object, known: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
@@ -110,25 +111,24 @@ def ordinary_tokens(tokenizer: Any, d_vocab: int) -> Int[Tensor, " token"]:
     return torch.tensor([number for number, text in zip(ids, written, strict=True) if PARTIAL not in text])
 
 
-def blind_layers(shape: HeadGeometry, reach: dict[str, int]) -> dict[str, list[int]]:
+def blind_layers(shape: HeadGeometry, reach: dict[Scorer, int]) -> dict[str, list[int]]:
     """By method, the layers whose sliding window or chunk ends before the tokens that it looks for; a warning names them.
 
     `reach`: how many tokens back each method looks.
     """
     reaches = [window or chunk for window, chunk in zip(shape.windows, shape.chunks, strict=True)]
     blind = {
-        name: [layer for layer, far in enumerate(reaches) if far is not None and far <= back]
-        for name, back in reach.items()
+        scorer: [layer for layer, far in enumerate(reaches) if far is not None and far <= back]
+        for scorer, back in reach.items()
     }
     for back in sorted(set(reach.values())):
-        names = [name for name, far in reach.items() if far == back and blind[name]]
-        if names:
+        found = [scorer for scorer, far in reach.items() if far == back and blind[scorer]]
+        if found:
+            layers, names = ", ".join(map(str, blind[found[0]])), ", ".join(scorer.name for scorer in found)
+            nearer = "a smaller min_distance" if "received" in found[0].needs else "a shorter block"
             warnings.warn(
-                f"{shape.name}: the sliding window of layers {', '.join(map(str, blind[names[0]]))} does not reach back {back} "
-                f"tokens, so {', '.join(names)} can only be 0 there: use {REMEDY[names[0] == 'receiver']}",
+                f"{shape.name}: the sliding window of layers {layers} does not reach back {back} tokens, so {names} can only "
+                f"be 0 there: use {nearer}",
                 stacklevel=users_line(),
             )
-    return {name: layers for name, layers in blind.items() if layers}
-
-
-REMEDY = {False: "a shorter block", True: "a smaller min_distance"}
+    return {scorer.name: layers for scorer, layers in blind.items() if layers}

@@ -15,7 +15,7 @@ from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.one_pass.capture import run_pass
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
-from lens_heads.ranking.one_pass.definition import Scorer
+from lens_heads.ranking.one_pass.definition import Probe, Scorer
 from lens_heads.ranking.one_pass.documents import score_documents
 from lens_heads.ranking.one_pass.nulls import check_draws
 from lens_heads.ranking.one_pass.pairing import score_pairs
@@ -41,6 +41,14 @@ _PASSES: dict[type, Callable[..., Rankings]] = {
     TextProbe: score_texts,
     PairProbe: score_pairs,
     WeightsProbe: score_weights,
+}
+_PROBES: dict[type, Probe] = {
+    DocumentTrial: "documents",
+    EncodedDocuments: "documents",
+    RepeatedProbe: "repeated",
+    TextProbe: "text",
+    PairProbe: "pair",
+    WeightsProbe: "weights",
 }
 
 
@@ -89,11 +97,10 @@ def score_heads(
         >>> found["locos"].top(2) == heads
         True
     """
-    listed: list[Any] = [trials] if isinstance(trials, (AnyDocuments, *_PASSES)) else list(several(trials))  # type: ignore[arg-type]  # any kind
-    kinds = {type(one) for one in listed}
-    if kinds & {*_PASSES, DocumentTrial, EncodedDocuments}:
+    listed, probe = probed(trials)
+    if probe != "needle":
         check_unused(teacher_forced, direction, null_spans, run)
-        return _of_another_kind(model, listed, kinds, methods, chunk, run)
+        return _of_another_kind(model, listed, {type(one) for one in listed}, methods, chunk, run)
     options, scorers = Run.of(run), resolve(methods)
     checks.whole_number("chunk", chunk)
     checks.count("null_spans", null_spans, 0)
@@ -112,6 +119,13 @@ def score_heads(
         return run_pass(model, batch, scorers, directions, teacher_forced, room, null_spans, chunk)
 
     return score_trials(model, encoded, work, scorers, options, settings)
+
+
+def probed(given: Any) -> tuple[list[Any], Probe]:
+    """What is given, listed, and what it is: "needle" for trials. Of a mixture, the first that is no trial."""
+    listed: list[Any] = [given] if isinstance(given, tuple(_PROBES)) else list(several(given))
+    others: list[Probe] = [_PROBES[type(one)] for one in listed if type(one) in _PROBES]
+    return listed, others[0] if others else "needle"
 
 
 def _of_another_kind(

@@ -51,8 +51,8 @@ def score_texts(
         "probe": "repeated" if repeats else "text",
         "trials": digest([one.settings for one in encoded]),
     }
-    reach = {scorer.name: max(_reach(scorer, one) for one in encoded) for scorer in scorers}
-    blind = blind_layers(shape, {name: back for name, back in reach.items() if back})
+    reach = {scorer: max(_reach(scorer, one) for one in encoded) for scorer in scorers}
+    blind = blind_layers(shape, {scorer: back for scorer, back in reach.items() if back})
     settings |= {"blind_layers": blind} if blind else {}
 
     def work(batch: list[EncodedText]) -> list[PassResult]:
@@ -65,9 +65,7 @@ def _reach(scorer: Scorer, one: EncodedText) -> int:
     """How many tokens back a method has to look, 0 where it may look anywhere."""
     if "received" in scorer.needs:
         return one.min_distance
-    if one.block is None or scorer.name not in ("induction", "echo", "duplicate"):
-        return 0
-    return one.block - (scorer.name == "induction")
+    return 0 if one.block is None or scorer.after_copy is None else one.block - scorer.after_copy
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
@@ -207,7 +207,8 @@ def patched(setup: LocosSetup, texts: AblationCurve) -> HeadScores | str:
     answered = [trial for trial in setup.test if plan.teacher_forced or right.get(trial.id, 0) > 0.5]
     if not answered:
         return f"the model answers none of {len(right)} test trials"
-    return patch_heads(setup.model, answered[: plan.cri_trials], out=setup.out / "cri")
+    found = patch_heads(setup.model, answered[: plan.cri_trials], out=setup.out / "cri")
+    return replace(found, method="cri")  # The paper's name for it.
 
 
 def mended(setup: LocosSetup, scores: HeadScores, k: int) -> Recovery | str:

@@ -29,7 +29,7 @@ def test_aie_equals_a_plain_loop(model: Any) -> None:
     vectors = lh.task_vectors(model, [one_token(5), one_token(6, 17)])
     trials = [one_token(0), one_token(1, 19)]
     found = lh.average_indirect_effect(model, trials, vectors=vectors, **QUIET, metric="first_token_prob")
-    assert (found.method, found.score_unit) == ("cri", "probability")
+    assert (found.method, found.score_unit) == ("aie", "probability")
     shape = head_geometry(model)
     for i, trial in enumerate(trials):
         gold = int(trial.answer_tokens[0])

@@ -159,7 +159,7 @@ def test_results_are_stored_and_read_again(gqa: Any, tmp_path: Any, monkeypatch:
     monkeypatch.setattr("lens_heads.ranking.causal.patching.run_pair", None)  # Nothing may be run again.
     again = lh.patch_heads(gqa, pairs, progress=False, out=tmp_path / "run")
     assert torch.equal(first.per_trial, again.per_trial)
-    loaded = lh.HeadScores.load(tmp_path / "run" / "cri.json")
+    loaded = lh.HeadScores.load(tmp_path / "run" / "patching_answer.json")
     torch.testing.assert_close(loaded.values, first.values)
     with pytest.raises(ValueError, match="positions: answer in the folder, all now"):
         lh.patch_heads(gqa, pairs, positions="all", progress=False, out=tmp_path / "run")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.styles import add_style
 from lens_heads.model.support import Need
-from lens_heads.ranking.one_pass.definition import Probe, Scorer
+from lens_heads.ranking.one_pass.definition import PARTS, READS, REMEDIES, Probe, Scorer
 from lens_heads.ranking.one_pass.layer_view import copied
 from lens_heads.ranking.one_pass.scorers.attention_mass import SCORERS as ATTENTION_MASS
 from lens_heads.ranking.one_pass.scorers.attention_spatial import SCORERS as ATTENTION_SPATIAL
@@ -37,7 +37,6 @@ from lens_heads.ranking.one_pass.scorers.summed_attention import SCORERS as SUMM
 from lens_heads.ranking.one_pass.scorers.task_kv import SCORERS as TASK_KV
 from lens_heads.ranking.one_pass.scorers.token_map import SCORERS as TOKEN_MAP
 from lens_heads.ranking.one_pass.scorers.versus import SCORERS as VERSUS
-from lens_heads.ranking.one_pass.scorers.versus import SUFFIX
 from lens_heads.runs import checks
 
 
@@ -108,44 +107,11 @@ def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe 
     return list(named.values())
 
 
-READS: dict[Probe, str] = {
-    "needle": "needles",
-    "documents": "documents",
-    "repeated": "a repeated block of tokens",
-    "text": "plain texts",
-    "pair": "runs with and without context",
-    "weights": "weights",
-}
-REMEDIES: dict[Probe, str] = {
-    "needle": "pass trials with a needle",
-    "documents": "pass DocumentTrials",
-    "repeated": "pass lh.repeated_blocks(model)",
-    "text": "pass lh.plain_texts(texts)",
-    "pair": "pass lh.context_pairs(trials)",
-    "weights": "pass lh.token_maps(maps)",
-}
-
-
-_OF_PATTERNS = frozenset({
-    "attention_spatial", "attention_spatial_no_sink", "attention_mass", "attention_mass_no_sink", "contrastive", "headkv",
-    "copy", "copy_tokens",
-})  # fmt: skip
-"""Methods of needles that read patterns alone."""
-_OF_Z = frozenset({"dla", "dla_exact", "dla_choice", "dla_choice_exact"})
-_OF_WRITES = frozenset({"task_kv", "task_kv_write"})
-"""Methods of needles that read what heads write, without the unembedding."""
-
-
 def needs_of(scorer: Scorer, exact: bool) -> tuple[Need, ...]:
-    """What a method of needles rests on; a user's own may read everything. `exact`: the run's direction is."""
-    if is_ours(scorer) and scorer.name.removesuffix(SUFFIX) in _OF_PATTERNS:
-        return ("pattern",)
-    reads: tuple[Need, ...] = (
-        ("writes",) if is_ours(scorer) and scorer.name in _OF_Z else ("pattern", "values", "writes")
-    )
-    if not (is_ours(scorer) and scorer.name in _OF_WRITES):
-        reads = (*reads, "unembedding")
-    return (*reads, "closing") if exact or scorer.direction == "exact" else reads
+    """What a method of needles rests on. `exact`: the run's direction is."""
+    reads = cast(tuple[Need, ...], tuple(part for part in PARTS if part in scorer.reads))
+    through_norms = "writes" in reads and (exact or scorer.direction == "exact")
+    return (*reads, "closing") if through_norms else reads
 
 
 def is_ours(scorer: Scorer) -> bool:

@@ -30,24 +30,13 @@ def attention_mass_no_sink(view: LayerView) -> Float[Tensor, " head"]:
 
 SCORERS = (
     Scorer(
-        "attention_mass",
-        attention_mass,
-        "answer",
-        True,
-        "attention to the needle, no contrast",
-        signed=False,
-        fails="heads that look everywhere score as well as heads that choose",
-        unit="share of attention",
-        marker=("#332288", "square-open"),
+        "attention_mass", attention_mass, "answer", True, "attention to the needle, no contrast", signed=False,
+        fails="heads that look everywhere score as well as heads that choose", unit="share of attention",
+        marker=("#332288", "square-open"), reads=frozenset({"pattern"}),
     ),
     Scorer(
-        "attention_mass_no_sink",
-        attention_mass_no_sink,
-        paper="attention_mass without the first position",
-        signed=False,
-        fails="rests on little attention where the sink takes nearly all",
-        label="attention mass, no sink",
-        unit="share of attention outside the sink",
-        marker=("#8F86C9", "square-dot"),
+        "attention_mass_no_sink", attention_mass_no_sink, paper="attention_mass without the first position", signed=False,
+        fails="rests on little attention where the sink takes nearly all", label="attention mass, no sink",
+        unit="share of attention outside the sink", marker=("#8F86C9", "square-dot"), reads=frozenset({"pattern"}),
     ),
-)
+)  # fmt: skip

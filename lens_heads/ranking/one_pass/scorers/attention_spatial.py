@@ -27,23 +27,13 @@ def attention_spatial_no_sink(view: LayerView) -> Float[Tensor, " head"]:
 
 SCORERS = (
     Scorer(
-        "attention_spatial",
-        attention_spatial,
-        "answer",
-        True,
-        "the attention half of LOCOS, arXiv 2607.01002",
+        "attention_spatial", attention_spatial, "answer", True, "the attention half of LOCOS, arXiv 2607.01002",
         fails="says where a head looks, not what it writes; the sink takes most of many heads' attention",
-        label="attention, spatial",
-        unit="attention mass",
-        marker=("#56B4E9", "square"),
+        label="attention, spatial", unit="attention mass", marker=("#56B4E9", "square"), reads=frozenset({"pattern"}),
     ),
     Scorer(
-        "attention_spatial_no_sink",
-        attention_spatial_no_sink,
-        paper="attention_spatial without the first position",
-        fails="rests on little attention where the sink takes nearly all",
-        label="attention, spatial, no sink",
-        unit="share of attention outside the sink",
-        marker=("#A3B8C2", "square-x"),
+        "attention_spatial_no_sink", attention_spatial_no_sink, paper="attention_spatial without the first position",
+        fails="rests on little attention where the sink takes nearly all", label="attention, spatial, no sink",
+        unit="share of attention outside the sink", marker=("#A3B8C2", "square-x"), reads=frozenset({"pattern"}),
     ),
-)
+)  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.ranking.one_pass.definition import Reading, Scorer
+from lens_heads.ranking.one_pass.definition import PARTS, Reading, Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
 from lens_heads.ranking.one_pass.scorers.dla import dla
 
@@ -25,7 +25,9 @@ def locos_choice(view: LayerView) -> Float[Tensor, "*span head"]:
 
 
 def _scorer(name: str, score: Callable[[LayerView], Tensor], direction: Reading, paper: str, label: str) -> Scorer:
-    reads = {"wrong", "distractors"} if score is locos_choice else {"wrong"}
+    needs, reads = (
+        ({"wrong", "distractors"}, PARTS) if score is locos_choice else ({"wrong"}, ("writes", "unembedding"))
+    )
     return Scorer(
         name,
         score,
@@ -34,7 +36,8 @@ def _scorer(name: str, score: Callable[[LayerView], Tensor], direction: Reading,
         direction=direction,
         reads_needle=score is locos_choice,
         only_named=True,
-        needs=frozenset(reads),
+        needs=frozenset(needs),
+        reads=frozenset(reads),
         fails="credits what moves the two answers apart; heads that read the question, and let others write, write neither",
         label=label,
         unit="logits",

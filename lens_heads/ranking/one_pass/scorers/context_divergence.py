@@ -37,28 +37,15 @@ def context_divergence_cosine(view: PairView) -> Float[Tensor, " head"]:
 
 SCORERS = (
     Scorer(
-        "context_divergence",
-        context_divergence,
-        probe="pair",
-        paper="VHD, arXiv 2412.13949",
-        signed=False,
-        fails="any change of what a head writes counts, whatever it is for",
-        unit="length in the residual stream",
+        "context_divergence", context_divergence, probe="pair", paper="VHD, arXiv 2412.13949", signed=False,
+        fails="any change of what a head writes counts, whatever it is for", unit="length in the residual stream",
     ),
     Scorer(
-        "context_divergence_relative",
-        context_divergence_relative,
-        probe="pair",
-        paper="VHD, arXiv 2412.13949",
-        signed=False,
-        unit="ratio",
+        "context_divergence_relative", context_divergence_relative, probe="pair", paper="VHD, arXiv 2412.13949", signed=False,
+        unit="ratio", fails="as context_divergence; heads that write next to nothing score high",
     ),
     Scorer(
-        "context_divergence_cosine",
-        context_divergence_cosine,
-        probe="pair",
-        paper="VHD, arXiv 2412.13949",
-        signed=False,
-        unit="1 − cosine",
+        "context_divergence_cosine", context_divergence_cosine, probe="pair", paper="VHD, arXiv 2412.13949", signed=False,
+        unit="1 − cosine", fails="as context_divergence; blind to heads that only write more",
     ),
-)
+)  # fmt: skip

@@ -31,14 +31,8 @@ def _share_of_top(view: LayerView, top_k: int) -> Float[Tensor, "*span head row"
 
 SCORERS = (
     Scorer(
-        "contrastive",
-        contrastive,
-        "generated",
-        True,
-        "answer steps against other steps",
-        signed=False,
-        fails="zero for heads that look at the needle at every step",
-        unit="share of most attended keys",
-        marker=("#009E73", "cross"),
+        "contrastive", contrastive, "generated", True, "answer steps against other steps", signed=False,
+        fails="zero for heads that look at the needle at every step", unit="share of most attended keys",
+        marker=("#009E73", "cross"), reads=frozenset({"pattern"}),
     ),
-)
+)  # fmt: skip

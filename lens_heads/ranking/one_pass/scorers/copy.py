@@ -33,23 +33,13 @@ def _hits(view: LayerView, same: Bool[Tensor, "head row"]) -> Float[Tensor, " he
 
 SCORERS = (
     Scorer(
-        "copy",
-        copy,
-        "generated",
-        True,
-        "retrieval score; Wu et al., arXiv 2404.15574",
-        signed=False,
-        fails="sees literal copies alone, of the most attended token alone",
-        unit="copies per needle token",
-        marker=("#D55E00", "triangle-up"),
+        "copy", copy, "generated", True, "retrieval score; Wu et al., arXiv 2404.15574", signed=False,
+        fails="sees literal copies alone, of the most attended token alone", unit="copies per needle token",
+        marker=("#D55E00", "triangle-up"), reads=frozenset({"pattern"}),
     ),
     Scorer(
-        "copy_tokens",
-        copy_tokens,
-        "generated",
-        True,
-        "Wu et al., arXiv 2404.15574, as published",
-        signed=False,
-        only_named=True,
+        "copy_tokens", copy_tokens, "generated", True, "Wu et al., arXiv 2404.15574, as published", signed=False,
+        only_named=True, reads=frozenset({"pattern"}),
+        fails="as copy; misses the word that begins an answer without the space before it", unit="copies per needle token",
     ),
-)
+)  # fmt: skip

@@ -25,4 +25,9 @@ def core(view: DocumentView, tau: float = 0.01) -> Float[Tensor, " head"]:
     return torch.sigmoid(sums[:, gold] - others).mean(-1)
 
 
-SCORERS = (Scorer("core", core, "query", False, "CoRe, contrastive retrieval heads", signed=False, contrastive=True),)
+SCORERS = (
+    Scorer(
+        "core", core, "query", False, "CoRe, contrastive retrieval heads", signed=False, contrastive=True,
+        fails="the temperature decides: far below a head's attention, the best document takes all", unit="probability",
+    ),
+)  # fmt: skip

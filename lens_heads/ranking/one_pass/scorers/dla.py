@@ -18,26 +18,15 @@ def dla(view: LayerView) -> Float[Tensor, " head"]:
 
 SCORERS = (
     Scorer(
-        "dla",
-        dla,
-        "answer",
-        True,
-        "direct logit attribution; Elhage et al. 2021",
-        reads_needle=False,
-        fails="counts what a head writes from anywhere, whether or not the needle is read",
-        label="DLA",
-        unit="logits",
+        "dla", dla, "answer", True, "direct logit attribution; Elhage et al. 2021",
+        reads=frozenset({"writes", "unembedding"}), reads_needle=False,
+        fails="counts what a head writes from anywhere, whether or not the needle is read", label="DLA", unit="logits",
         marker=("#CC79A7", "diamond"),
     ),
     Scorer(
-        "dla_exact",
-        dla,
-        paper="Elhage et al. 2021, through the norms",
-        direction="exact",
-        reads_needle=False,
-        fails="counts what a head writes from anywhere, whether or not the needle is read",
-        label="DLA, exact",
-        unit="logits",
+        "dla_exact", dla, paper="Elhage et al. 2021, through the norms", direction="exact",
+        reads=frozenset({"writes", "unembedding"}), reads_needle=False,
+        fails="counts what a head writes from anywhere, whether or not the needle is read", label="DLA, exact", unit="logits",
         marker=("#8C3F67", "diamond-open"),
     ),
-)
+)  # fmt: skip

@@ -17,12 +17,8 @@ def duplicate(view: RowView) -> Float[Tensor, "head row"]:
 
 SCORERS = (
     Scorer(
-        "duplicate",
-        duplicate,
-        probe="text",
-        counted="seen_before",
-        paper="duplicate-token heads; Wang et al., arXiv 2211.00593",
-        signed=False,
-        unit="attention mass",
+        "duplicate", duplicate, after_copy=0, probe="text", counted="seen_before",
+        paper="duplicate-token heads; Wang et al., arXiv 2211.00593", signed=False, unit="attention mass",
+        fails="frequent tokens count most: heads that look at every comma score high",
     ),
-)
+)  # fmt: skip

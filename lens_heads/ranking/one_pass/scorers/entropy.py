@@ -18,11 +18,7 @@ def entropy(view: RowView) -> Float[Tensor, "head row"]:
 
 SCORERS = (
     Scorer(
-        "entropy",
-        entropy,
-        probe="text",
-        paper="entropy of attention, normalised",
-        signed=False,
-        unit="share of even attention",
+        "entropy", entropy, probe="text", paper="entropy of attention, normalised", signed=False,
+        unit="share of even attention", fails="the sink makes heads look sharp that choose nothing",
     ),
-)
+)  # fmt: skip

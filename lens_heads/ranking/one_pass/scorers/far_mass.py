@@ -30,14 +30,8 @@ def far_mass(view: TextTotals) -> Float[Tensor, " head"]:
 
 SCORERS = (
     Scorer(
-        "far_mass",
-        far_mass,
-        "totals",
-        probe="text",
-        needs=frozenset({"q_mean"}),
-        paper="forward-only stand-in for DuoAttention (kvpress)",
-        signed=False,
-        only_named=True,
-        unit="share of the text before",
+        "far_mass", far_mass, "totals", probe="text", needs=frozenset({"q_mean"}),
+        paper="forward-only stand-in for DuoAttention (kvpress)", signed=False, only_named=True,
+        unit="share of the text before", fails="knows positions alone, of the mean query and key; needs rotary positions",
     ),
-)
+)  # fmt: skip

@@ -17,15 +17,8 @@ def headkv(view: LayerView) -> Float[Tensor, " head"]:
 
 SCORERS = (
     Scorer(
-        "headkv",
-        headkv,
-        "prompt",
-        False,
-        "HeadKV; Fu et al., arXiv 2410.19258",
-        signed=False,
-        fails="reads the end of the prompt, before an answer begins",
-        label="HeadKV",
-        unit="attention mass",
-        marker=("#E69F00", "x"),
+        "headkv", headkv, "prompt", False, "HeadKV; Fu et al., arXiv 2410.19258", signed=False,
+        fails="reads the end of the prompt, before an answer begins", label="HeadKV", unit="attention mass",
+        marker=("#E69F00", "x"), reads=frozenset({"pattern"}),
     ),
-)
+)  # fmt: skip

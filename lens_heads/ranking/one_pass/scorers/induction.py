@@ -22,23 +22,11 @@ def echo(view: RowView) -> Float[Tensor, "head row"]:
 
 SCORERS = (
     Scorer(
-        "induction",
-        induction,
-        probe="repeated",
-        counted="repeats",
-        paper="RazorAttention; Olsson et al.",
-        fails="repeated random tokens: heads that match meaning do not show",
-        signed=False,
-        unit="attention mass",
+        "induction", induction, after_copy=1, probe="repeated", counted="repeats", paper="RazorAttention; Olsson et al.",
+        fails="repeated random tokens: heads that match meaning do not show", signed=False, unit="attention mass",
     ),
     Scorer(
-        "echo",
-        echo,
-        probe="repeated",
-        counted="repeats",
-        paper="RazorAttention",
-        fails="repeated random tokens: heads that match meaning do not show",
-        signed=False,
-        unit="attention mass",
+        "echo", echo, after_copy=0, probe="repeated", counted="repeats", paper="RazorAttention",
+        fails="repeated random tokens: heads that match meaning do not show", signed=False, unit="attention mass",
     ),
-)
+)  # fmt: skip

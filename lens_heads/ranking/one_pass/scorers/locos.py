@@ -19,26 +19,13 @@ def locos(view: LayerView) -> Float[Tensor, " head"]:
 
 SCORERS = (
     Scorer(
-        "locos",
-        locos,
-        "answer",
-        True,
-        "Gema et al., arXiv 2607.01002",
+        "locos", locos, "answer", True, "Gema et al., arXiv 2607.01002",
         fails="credits a head with the token it names; heads that say that an answer follows write other tokens",
-        label="LOCOS",
-        unit="logits",
-        marker=("#0072B2", "circle"),
+        label="LOCOS", unit="logits", marker=("#0072B2", "circle"),
     ),
     Scorer(
-        "locos_exact",
-        locos,
-        "answer",
-        True,
-        "LOCOS through the norms, arXiv 2607.01002",
-        direction="exact",
-        fails="as locos; norms are frozen at their values, which ablation would change",
-        label="LOCOS, exact",
-        unit="logits",
+        "locos_exact", locos, "answer", True, "LOCOS through the norms, arXiv 2607.01002", direction="exact",
+        fails="as locos; norms are frozen at their values, which ablation would change", label="LOCOS, exact", unit="logits",
         marker=("#003F66", "circle-open"),
     ),
-)
+)  # fmt: skip

@@ -14,11 +14,7 @@ def previous(view: RowView) -> Float[Tensor, "head row"]:
 
 SCORERS = (
     Scorer(
-        "previous",
-        previous,
-        probe="text",
-        paper="previous-token heads; Olsson et al. 2022",
-        signed=False,
-        unit="attention mass",
+        "previous", previous, probe="text", paper="previous-token heads; Olsson et al. 2022", signed=False,
+        unit="attention mass", fails="says where a head looks, not what it does with it",
     ),
-)
+)  # fmt: skip

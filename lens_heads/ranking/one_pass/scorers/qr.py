@@ -41,13 +41,12 @@ def qr_ndcg(view: DocumentView, k: int = 10) -> Float[Tensor, " head"]:
 
 SCORERS = (
     Scorer(
-        "qr",
-        qr,
-        "query",
-        False,
-        "QRScore; Zhang et al., EMNLP 2025",
-        rule="gold_mass",
-        label="QRScore",
+        "qr", qr, "query", False, "QRScore; Zhang et al., EMNLP 2025", rule="gold_mass", label="QRScore",
+        fails="leaves out what a head gives whatever the query: one that always looks at the documents scores low",
+        unit="attention mass",
     ),
-    Scorer("qr_ndcg", qr_ndcg, "query", False, "QRScore; Zhang et al., EMNLP 2025", signed=False, rule="ndcg"),
-)
+    Scorer(
+        "qr_ndcg", qr_ndcg, "query", False, "QRScore; Zhang et al., EMNLP 2025", signed=False, rule="ndcg",
+        fails="needs many documents: of few, any order is a good one", unit="NDCG",
+    ),
+)  # fmt: skip

@@ -35,13 +35,8 @@ def receiver(view: TextTotals) -> Float[Tensor, " head"]:
 
 SCORERS = (
     Scorer(
-        "receiver",
-        receiver,
-        "totals",
-        probe="text",
-        needs=frozenset({"received"}),
-        paper="Thought Anchors, arXiv 2506.19143",
-        only_named=True,
-        unit="kurtosis",
+        "receiver", receiver, "totals", probe="text", needs=frozenset({"received"}),
+        paper="Thought Anchors, arXiv 2506.19143", only_named=True, unit="kurtosis",
+        fails="of short texts next to nothing; tokens that all heads look at count for each",
     ),
-)
+)  # fmt: skip

@@ -14,11 +14,7 @@ def sink(view: RowView) -> Float[Tensor, "head row"]:
 
 SCORERS = (
     Scorer(
-        "sink",
-        sink,
-        probe="text",
-        paper="attention sinks; Xiao et al., arXiv 2309.17453",
-        signed=False,
-        unit="attention mass",
+        "sink", sink, probe="text", paper="attention sinks; Xiao et al., arXiv 2309.17453", signed=False,
+        unit="attention mass", fails="zero in layers whose window does not reach the first position",
     ),
-)
+)  # fmt: skip

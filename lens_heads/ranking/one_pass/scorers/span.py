@@ -27,19 +27,12 @@ def span_tokens(view: RowView) -> Float[Tensor, "head row"]:
 
 SCORERS = (
     Scorer(
-        "span",
-        span,
-        probe="text",
-        paper="local and global heads, relative to the row's position",
-        signed=False,
+        "span", span, probe="text", paper="local and global heads, relative to the row's position", signed=False,
         unit="share of the text before",
+        fails="a mean: a head that looks at both ends looks like one that looks at the middle",
     ),
     Scorer(
-        "span_tokens",
-        span_tokens,
-        probe="text",
-        paper="Attention Illuminates",
-        signed=False,
-        unit="tokens",
+        "span_tokens", span_tokens, probe="text", paper="Attention Illuminates", signed=False, unit="tokens",
+        fails="takes the sink for the distant past; grows with the text",
     ),
-)
+)  # fmt: skip

@@ -16,5 +16,8 @@ def summed_attention(view: DocumentView) -> Float[Tensor, " head"]:
 
 
 SCORERS = (
-    Scorer("summed_attention", summed_attention, "query", False, "attention from the query, no contrast", signed=False),
-)
+    Scorer(
+        "summed_attention", summed_attention, "query", False, "attention from the query, no contrast", signed=False,
+        fails="heads that look everywhere score as well as heads that choose; long documents get more", unit="attention mass",
+    ),
+)  # fmt: skip

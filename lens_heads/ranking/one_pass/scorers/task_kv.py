@@ -39,26 +39,14 @@ def _read(view: LayerView) -> Float[Tensor, "head d_head"]:
 
 SCORERS = (
     Scorer(
-        "task_kv",
-        task_kv,
-        "prompt",
-        False,
-        "Task-KV, semantic distance",
-        False,
-        reads_needle=False,
-        prompt_rows=32,
-        within_layers=True,
-        only_named=True,
+        "task_kv", task_kv, "prompt", False, "Task-KV, semantic distance", False,
+        reads=frozenset({"pattern", "values", "writes"}), reads_needle=False, prompt_rows=32, within_layers=True,
+        only_named=True, fails="any other content counts; depends on the basis of the values, and compares no layers",
+        unit="length of values",
     ),
     Scorer(
-        "task_kv_write",
-        task_kv_write,
-        "prompt",
-        False,
-        "Task-KV, of writes",
-        False,
-        reads_needle=False,
-        prompt_rows=32,
-        only_named=True,
+        "task_kv_write", task_kv_write, "prompt", False, "Task-KV, of writes", False,
+        reads=frozenset({"pattern", "values", "writes"}), reads_needle=False, prompt_rows=32, only_named=True,
+        fails="any other content counts, whatever it is for; writes grow with depth", unit="length in the residual stream",
     ),
-)
+)  # fmt: skip

@@ -36,20 +36,12 @@ def _told(view: WeightsView, logits: Float[Tensor, "head pair token"]) -> Float[
 
 SCORERS = (
     Scorer(
-        "token_map",
-        token_map,
-        probe="weights",
-        paper="Successor Heads, arXiv 2312.09230",
-        signed=False,
-        unit="share of pairs",
+        "token_map", token_map, probe="weights", paper="Successor Heads, arXiv 2312.09230", signed=False,
+        unit="share of pairs", fails="weights alone: says what a head could do, not when it does; blind to layer 0",
     ),
     Scorer(
-        "token_map_raw",
-        token_map_raw,
-        probe="weights",
-        paper="its printed formula",
-        signed=False,
-        only_named=True,
+        "token_map_raw", token_map_raw, probe="weights", paper="its printed formula", signed=False, only_named=True,
         unit="share of pairs",
+        fails="as token_map; where the first MLP does not rewrite the embedding, hardly what heads read",
     ),
-)
+)  # fmt: skip

@@ -14,8 +14,6 @@ from lens_heads.ranking.one_pass.scorers.attention_mass import SCORERS as ATTENT
 from lens_heads.ranking.one_pass.scorers.copy import SCORERS as COPY
 from lens_heads.ranking.one_pass.scorers.locos import SCORERS as LOCOS
 
-SUFFIX = "_vs_distractor"
-
 
 def versus(scorer: Scorer) -> Scorer:
     """The variant of a method of needles that contrasts the needle with the distractors of the same passage.
@@ -32,7 +30,7 @@ def versus(scorer: Scorer) -> Scorer:
 
     return replace(
         scorer,
-        name=f"{scorer.name}{SUFFIX}",
+        name=f"{scorer.name}_vs_distractor",
         score=score,
         paper=f"{scorer.name} of the needle minus that of the distractor",
         signed=True,
