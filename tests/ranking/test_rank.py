@@ -253,6 +253,9 @@ def test_scores_are_what_their_method_declares(name: str, planted: Any) -> None:
     if name == "context_divergence_relative":
         return
     found = method.rank(planted)
+    assert found.method.removesuffix("_facilitating") == name, (
+        "the name of the function's scores, but for a role of gates"
+    )
     assert found.score_unit in (method.unit, ""), "a function that states none has that of its method"
     assert method.signed or not (found.per_trial < -1e-6).any()
     if name != "by_layer":  # No whole layer of this model does harm.

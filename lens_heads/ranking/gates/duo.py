@@ -13,20 +13,17 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Unit
-from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.styles import add_style
-from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.kinds import KINDS, Setting
 from lens_heads.model.forward import fast_attention, uncached
-from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.model.geometry import Model
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.model.passes import Running
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Gate, GateBatch, Hooks, on_z
-from lens_heads.ranking.gates.methods import RECENT, SINK, training_method
+from lens_heads.ranking.gates.methods import streaming, training_method
 from lens_heads.ranking.gates.passkeys import passkeys
 from lens_heads.ranking.gates.training import Training, TrainingOptions
-from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.trials.trial import AnyTrial
@@ -183,17 +180,11 @@ def fit_streaming(
     return material.fit(gate)
 
 
-def rank_by_duo(material: Material, how: dict[str, Any]) -> HeadScores:
-    """Gates spread over the query heads, with a streaming branch for prompts of some hundred tokens."""
-    found = duo(material.model, material.trials, sink=SINK, recent=RECENT, **how)
-    return to_query_heads(found.scores, head_geometry(material.model).group)
-
-
 LABEL = "DuoAttention"
 add_style("duo", LABEL, "gate")
 METHODS = (
     training_method(
-        "duo_gate", rank_by_duo, 2, teacher=1, paper="DuoAttention, arXiv 2410.10819",
+        "duo_gate", streaming(duo), 2, teacher=1, paper="DuoAttention, arXiv 2410.10819",
         fails="asks which heads need the far context, whatever they do with it", label=LABEL,
     ),
 )  # fmt: skip

@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.units import to_query_heads
-from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.model.geometry import Model
 from lens_heads.ranking.gates.duo import Duo, Full, check_streaming, fit_streaming
 from lens_heads.ranking.gates.fitted import Fitted
 from lens_heads.ranking.gates.gate import GateBatch
-from lens_heads.ranking.gates.methods import RECENT, SINK, training_method
+from lens_heads.ranking.gates.methods import streaming, training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
-from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
 from lens_heads.trials.trial import AnyTrial
@@ -125,15 +122,9 @@ def hardkuma(
     return fit_streaming(model, gate, trials, DEFAULTS, training)
 
 
-def rank_by_hardkuma(material: Material, how: dict[str, Any]) -> HeadScores:
-    """Gates spread over the query heads, with a streaming branch for prompts of some hundred tokens."""
-    found = hardkuma(material.model, material.trials, sink=SINK, recent=RECENT, **how)
-    return to_query_heads(found.scores, head_geometry(material.model).group)
-
-
 METHODS = (
     training_method(
-        "hardkuma", rank_by_hardkuma, 2, teacher=1, label="HardKuma", paper="LycheeDecode, arXiv 2602.04541",
+        "hardkuma", streaming(hardkuma), 2, teacher=1, label="HardKuma", paper="LycheeDecode, arXiv 2602.04541",
         fails="as duo_gate; its draws make heads near the budget trade places",
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Unpack, get_args
+from typing import ClassVar, Literal, Unpack, get_args
 
 import pandas as pd
 import torch
@@ -18,7 +18,6 @@ from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Gate, GateBatch, Hooks, on_z
 from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
-from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed, typed_methods
@@ -153,14 +152,10 @@ def head_gating(
     return HeadRoles(free, **fits)
 
 
-def rank_by_gating(material: Material, how: dict[str, Any]) -> HeadScores:
-    """Facilitation."""
-    return head_gating(material.model, material.trials, **how).scores()
-
-
 METHODS = (
     training_method(
-        "head_gating", rank_by_gating, 8, fits=3, paper="causal head gating, arXiv 2505.13737",
+        "head_gating", lambda m, how: head_gating(m.model, m.trials, **how).scores(), 8,
+        fits=3, paper="causal head gating, arXiv 2505.13737",
         fails="heads that stand in for each other share one gate between them",
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from jaxtyping import Bool, Float
@@ -22,7 +22,6 @@ from lens_heads.ranking.gates.fitted import Fitted, TrainingData
 from lens_heads.ranking.gates.gate import Gate, GateBatch, Hooks, on_z
 from lens_heads.ranking.gates.methods import training_method
 from lens_heads.ranking.gates.training import Training, TrainingOptions
-from lens_heads.ranking.material import Material
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed, typed_methods
 from lens_heads.trials.checked_tokens import encode_all
@@ -161,15 +160,11 @@ def lofit(
     )
 
 
-def rank_by_lofit(material: Material, how: dict[str, Any]) -> HeadScores:
-    """The scalings."""
-    return lofit(material.model, material.trials, **how).scores
-
-
 add_style("lofit_change", "LoFiT, change")
 METHODS = (
     training_method(
-        "lofit", rank_by_lofit, 8, label="LoFiT", unit="length of the scaling", paper="LoFiT, arXiv 2406.01563",
+        "lofit", lambda m, how: lofit(m.model, m.trials, **how).scores, 8,
+        label="LoFiT", unit="length of the scaling", paper="LoFiT, arXiv 2406.01563",
         fails="finds heads whose change helps, not those that are needed",
     ),
 )  # fmt: skip

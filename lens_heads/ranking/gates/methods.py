@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.units import to_query_heads
+from lens_heads.model.geometry import head_geometry
+from lens_heads.ranking.gates.fitted import Fitted
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method, Needs
 
@@ -16,6 +19,16 @@ SINK, RECENT = 4, 32
 """Of the streaming branch, on prompts of some hundred tokens."""
 
 Train = Callable[[Material, dict[str, Any]], HeadScores]
+
+
+def streaming(train: Callable[..., Fitted]) -> Train:
+    """A training of gates between full and streaming attention, spread over the query heads."""
+
+    def rank(material: Material, how: dict[str, Any]) -> HeadScores:
+        found = train(material.model, material.trials, sink=SINK, recent=RECENT, **how)
+        return to_query_heads(found.scores, head_geometry(material.model).group)
+
+    return rank
 
 
 def training_method(
