@@ -28,8 +28,6 @@ from tests import zoo
 
 FACES = tuple(name for name in lh.__all__ if isinstance(getattr(lh, name), types.ModuleType))
 OPEN = {
-    "lh.ablate": "the options of every kind, which its docstring lists",
-    "lh.sanity.planted_quality": "the options of `planted_model`",
     "lh.tasks.load": "the arguments of the task that it names",
 }
 """Functions that take `*args` or `**kwargs`, and what these are."""

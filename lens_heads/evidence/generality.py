@@ -149,7 +149,7 @@ def generality(
         {'own': True, 'another': False}
     """
     ablation, run = ablation_run(model, kind, options)
-    controls = Controls.given(controls, BESIDE, ("random",))
+    controls = Controls.given(controls, BESIDE, ("random",), several=False)
     shape, named, metrics = head_geometry(model), _named(heads), _metrics(metric, list(tasks))
     generate = any(name not in FORCED_METRICS for name in metrics.values())
     grid = Grid.of(model, tasks, ablation, run, generate)

@@ -101,7 +101,7 @@ def recovery(
         >>> round(float(patched["recovery"].mean()), 2)
         1.0
     """
-    controls = Controls.given(controls, BESIDE, RECOVERY_CONTROLS, few=False)
+    controls = Controls.given(controls, BESIDE, RECOVERY_CONTROLS, few=False, several=False)
     ablation, run = ablation_run(model, kind, options)
     shape, room = head_geometry(model), run.max_new_tokens if flipped else 0
     broken, mended = _check(shape, ablated, patched, flipped, room)

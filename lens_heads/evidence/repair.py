@@ -85,7 +85,7 @@ def repair(
     chosen = list(dict.fromkeys(shape.check_heads(heads)))
     if not chosen:
         raise ValueError("there are no heads whose attention could be moved: give at least one")
-    controls = Controls.given(controls, BESIDE, BESIDE.names, few=False)
+    controls = Controls.given(controls, BESIDE, BESIDE.names, few=False, several=False)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
     aims = {trial.id: positions(model, trial, towards) for trial in encoded}
     sets = _sets(shape, chosen, controls)

@@ -201,7 +201,7 @@ def streaming(
     options, shape = Run.of(run), require(model, "streaming", "pattern")
     checks.whole_number("sink", sink, 0)
     checks.whole_number("recent", recent)
-    controls = Controls.given(controls, BESIDE, ("random",), few=False)
+    controls = Controls.given(controls, BESIDE, ("random",), few=False, several=False)
     room = options.room(True)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
     short = [trial.id for trial in encoded if len(trial) <= sink + recent]

@@ -90,7 +90,7 @@ def transfer_matrix(
         Name: greedy_match, dtype: float64
     """
     ablation, run = ablation_run(model, kind, options)
-    controls = Controls.given(controls, BESIDE, ("random",), few=False)
+    controls = Controls.given(controls, BESIDE, ("random",), few=False, several=False)
     for name in {NONE, RANDOM} & set(tasks):
         raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
     grid, shape = Grid.of(model, tasks, ablation, run, generate), head_geometry(model)

@@ -150,7 +150,8 @@ def validate_match(
         tasks_a, tasks_b: trials by task, with the same task names for both models; b defaults to the tasks of a.
         groups: heads of a by name, or scores of a's heads, of which the top `k` are used. Unmatched heads are skipped.
         kind: as in `ablate`, or one `Ablation` per model if the kind needs a reference.
-        controls: "random_like": random heads, as many per depth bin as the partners, on all trials.
+        controls: "random_like": random heads of b, as many in each depth bin of the match (not in each layer, as elsewhere) as
+            the partners, on all trials.
         **run: see `runs.options.RunOptions`; nothing is generated. `out` holds one run folder per model, `a` and `b`.
 
     The metric is the gold answer's mean log-probability per token, teacher-forced; drops are paired by trial.
@@ -178,7 +179,7 @@ def validate_match(
         Grid.of(model, tasks, Ablation.of(model, how), replace(options, out=out), generate=False)
         for model, tasks, how, out in zip((model_a, model_b), (tasks_a, tasks_b), kinds, outs, strict=True)
     ]
-    controls = Controls.given(controls, BESIDE, ("random_like",), few=False)
+    controls = Controls.given(controls, BESIDE, ("random_like",), few=False, several=False)
     sets = _sets(match, groups, k, controls)
     scored = {name: given for name, given in groups.items() if isinstance(given, HeadScores)}
     check_scores_of(model_a, scored)

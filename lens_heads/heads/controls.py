@@ -74,14 +74,25 @@ class Controls:
         return [random_like(chosen, everyone, seed) for seed in seeds]
 
     @classmethod
-    def given(cls, controls: AnyControls, default: Controls, known: Sequence[str], few: bool = True) -> Controls:
+    def given(
+        cls,
+        controls: AnyControls,
+        default: Controls,
+        known: Sequence[str],
+        *,
+        few: bool = True,
+        several: bool = True,
+    ) -> Controls:
         """What a function was given, with `default`'s numbers where only names were.
 
-        ValueError for a control that it does not run, and for `trials` where all controls run on all of them (not `few`).
+        ValueError for a control that it does not run, for `trials` where all controls run on all of them (not `few`), and for
+        `of` where no ranking is chosen whose heads are matched (not `several`).
         """
         found = controls if isinstance(controls, Controls) else replace(default, names=controls)
         if found.trials is not None and not few:
             raise ValueError(f"controls.trials={found.trials}: random heads run on all trials here: use None")
+        if found.of is not None and not several:
+            raise ValueError(f"controls.of={found.of!r}: there are no rankings to choose from here: use None")
         _check(found.names, known, "here they are")
         return found
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import torch
 from jaxtyping import Bool
@@ -17,6 +17,7 @@ from lens_heads.heads.made_on import MadeOn, shared
 from lens_heads.heads.sets import by_layer
 from lens_heads.interventions.checked_kind import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, NEEDS, Effect, Setting
+from lens_heads.interventions.options import KindOptions, taken
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked
 from lens_heads.model.passes import following
@@ -34,7 +35,7 @@ def ablate(
     *,
     kind: str | Ablation = "mean",
     reference: Annotated[Reference | None, LISTED] = None,
-    **options: Any,
+    **options: Unpack[KindOptions],
 ) -> Iterator[None]:
     """Inside the block, the heads are ablated in every forward of the model, cached or not, including generation.
 
@@ -70,7 +71,7 @@ def ablate(
         >>> without.metrics["greedy_match"].mean().item()
         0.0
     """
-    ablation = Ablation.of(model, kind, reference, options)
+    ablation = Ablation.of(model, kind, reference, taken(options))
     require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])
     before = _REFERENCES.get()
     leaks = ablation.reference is not None and ablation.kind != "patch"  # That is of the run itself on purpose.

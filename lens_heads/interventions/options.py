@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from lens_heads.interventions.checked_kind import Ablation, Reference
 from lens_heads.interventions.kinds import KINDS, NEEDS
@@ -14,13 +14,9 @@ from lens_heads.runs.options import Run, RunOptions, check_known, split
 from lens_heads.runs.typed import LISTED
 
 
-class AblationRun(RunOptions, total=False):
-    """`RunOptions`, and the reference and the options of the kinds of ablation, which `ablate` explains.
+class KindOptions(TypedDict, total=False):
+    """The options of the kinds of ablation, which `ablate` explains. None is the kind's own default."""
 
-    None is the kind's own default.
-    """
-
-    reference: Annotated[Reference | None, LISTED]
     factor: float | None
     sink: int | None
     recent: int | None
@@ -29,6 +25,17 @@ class AblationRun(RunOptions, total=False):
     span: Span | Sequence[Span] | Part | None
     n_chunks: int | None
     chunk_size: int | None
+
+
+class AblationRun(RunOptions, KindOptions, total=False):
+    """`RunOptions`, `KindOptions`, and the reference of the kind, which `ablate` explains."""
+
+    reference: Annotated[Reference | None, LISTED]
+
+
+def taken(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a kind that are not left to it."""
+    return {name: value for name, value in options.items() if value is not None or name == "span"}
 
 
 def ablation_run(
@@ -42,7 +49,6 @@ def ablation_run(
     """
     check_known(options, AblationRun.__annotations__)
     run, other = split(options)
-    other = {name: value for name, value in other.items() if value is not None or name == "span"}
-    ablation = Ablation.of(model, kind, other.pop("reference", None), other)
+    ablation = Ablation.of(model, kind, other.pop("reference", None), taken(other))
     require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])
     return ablation, Run.of(run)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import pandas as pd
 import torch
@@ -24,7 +24,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.drawn import Tabled
-from lens_heads.runs.typed import typed, typed_methods
+from lens_heads.runs.typed import Default, defaults_of, typed, typed_methods
 from lens_heads.sanity.planted_weights import ANSWERS, CLUES, FILLER, QUESTIONS, byte_tokenizer, write_weights
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.tokenizing import vocabulary
@@ -206,32 +206,10 @@ class Planted(Tabled):
 
 
 @typed
-def planted_model(
-    *,
-    layers: int = 4,
-    heads: int = 4,
-    kv_heads: int | None = None,
-    copiers: int = 1,
-    selectors: int = 0,
-    writers: int = 1,
-    suppressors: int = 1,
-    decoys: int = 1,
-    backups: int = 1,
-    chains: int = 1,
-    post_norm: bool = False,
-    window: int | None = None,
-    seed: int = 0,
-) -> Planted:
+def planted_model(*, seed: int = 0, **options: Unpack[PlantedOptions]) -> Planted:
     """A transformer with planted heads in random places; every other head is noise.
 
     Args:
-        layers, heads, kv_heads: its size; fewer kv heads than heads for grouped queries. A kv group holds one planted head.
-        copiers, selectors, writers, suppressors, decoys: how many of each.
-        backups: pairs of a main head and, in a later layer, its backup.
-        chains: pairs of a feeder and, in a later layer, its reader.
-        post_norm: OLMo 2's blocks, which normalise what attention writes, and queries and keys; else Llama's. Heads of one layer
-            are then normalised together, so every planted head has a layer of its own.
-        window: a sliding window of all layers, which has to reach from the `?` to the needle to see it.
         seed: of the places and the noise.
 
     ValueError for numbers that do not fit: planted heads need a kv group each (or a layer), pairs two layers.
@@ -241,24 +219,26 @@ def planted_model(
         >>> planted.of("writer")
         [Head(2, 0), Head(3, 1)]
     """
-    kv_heads = heads if kv_heads is None else kv_heads
+    parts = {**defaults_of(PlantedOptions), **options}
+    layers, heads, post_norm, window = (parts[name] for name in ("layers", "heads", "post_norm", "window"))
+    kv_heads = heads if parts["kv_heads"] is None else parts["kv_heads"]
     for name, value in {"layers": layers, "heads": heads, "kv_heads": kv_heads}.items():
         checks.whole_number(name, value, 1, LARGEST_SIDE if checks.whole(value) is not None else checks.LARGEST)
     if window is not None:
         checks.whole_number("window", window, remedy=", or None")
     if heads % kv_heads:
         raise ValueError(f"heads={heads} is no multiple of kv_heads={kv_heads}")
-    wanted: dict[Role, int] = {"copier": copiers, "selector": selectors, "writer": writers}
-    wanted |= {"suppressor": suppressors, "decoy": decoys}
-    for name, value in {**wanted, "backup": backups, "chain": chains}.items():
-        checks.whole_number(f"{name}s", value, 0)
+    wanted: dict[Role, int] = {role: parts[f"{role}s"] for role in _ALONE}
+    for name in (*_ALONE, "backup", "chain"):
+        checks.whole_number(f"{name}s", parts[f"{name}s"], 0)
     generator = torch.Generator().manual_seed(checks.seed(seed))
     free = [(layer, kv) for layer in range(layers) for kv in range(kv_heads)]
     free = [free[i] for i in torch.randperm(len(free), generator=generator).tolist()]
     if post_norm:
         free = list({layer: (layer, kv) for layer, kv in free}.values())
     roles: dict[Head, Role] = dict.fromkeys(every_head(layers, heads), "noise")
-    pairs = _place(roles, free, heads // kv_heads, wanted, {("main", "backup"): backups, ("feeder", "reader"): chains})
+    paired: dict[tuple[Role, Role], int] = {("main", "backup"): parts["backups"], ("feeder", "reader"): parts["chains"]}
+    pairs = _place(roles, free, heads // kv_heads, wanted, paired)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = byte_tokenizer(folder)
         hf, ids = write_weights(roles, pairs, (layers, heads, kv_heads), post_norm, window, tokenizer, seed)

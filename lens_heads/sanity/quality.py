@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 import torch
@@ -11,7 +11,7 @@ import torch
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
-from lens_heads.sanity.planted import Planted, planted_model
+from lens_heads.sanity.planted import Planted, PlantedOptions, planted_model
 from lens_heads.stats import mean_interval
 
 QUALITIES = ("auroc", "average_precision", "precision")
@@ -24,7 +24,7 @@ def planted_quality(
     seeds: Sequence[int] | int = 10,
     roles: Sequence[str] | None = None,
     level: float = 0.95,
-    **options: Any,
+    **options: Unpack[PlantedOptions],
 ) -> pd.DataFrame:
     """Rank the heads of models that are planted anew for every seed, and see whether the heads that matter come first.
 
@@ -35,7 +35,7 @@ def planted_quality(
         roles: the roles to find; None for every head whose ablation alone changes the answer (`Planted.matters`), suppressors
             included, which signed scores put last.
         level: of the intervals.
-        **options: of `planted_model`.
+        **options: of `planted_model`, as `PlantedOptions` says.
 
     Returns a row per metric (auroc, average_precision, precision at k): value, low, high, over seeds (NaN below five), chance
     (the mean over seeds of what random numbers are expected to get), seeds.

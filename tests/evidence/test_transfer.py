@@ -248,6 +248,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "k below one": ({"ks": (0, 2)}, r"ks=\(0, 2\): must be positive integers"),
     "another control": ({"controls": "bottom"}, "unknown control 'bottom': here they are random"),
     "few trials": ({"controls": lh.Controls("random", trials=2)}, "controls.trials=2: random heads run on all trials"),
+    "heads of no ranking": ({"controls": lh.Controls("random", of="nonsense")}, "controls.of='nonsense': there are no"),
     "unknown metric": ({"metric": "accuracy", "generate": True}, "metric 'accuracy' is not measured: there is rougeL"),
     "metric of text": (
         {"metric": "correct"},

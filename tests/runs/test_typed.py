@@ -166,8 +166,8 @@ def test_every_public_function_is_held_to_its_signature() -> None:
     assert len(public_functions()) > 100
 
 
-OPEN = {"load", "planted_quality", "ablate"}
-"""What they pass on has its own functions, tasks and kinds of ablation, which say what they take."""
+OPEN = {"load"}
+"""What it passes on are tasks, which say what they take."""
 
 
 def test_every_option_of_a_public_function_stands_in_its_signature() -> None:

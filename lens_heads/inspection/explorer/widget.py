@@ -242,7 +242,7 @@ def explore(
     require_raw_weights(model)
     warn_of_change(model, "what is shown")
     shape = head_geometry(model)
-    controls = Controls.given(controls, BESIDE, ("random",), few=False)
+    controls = Controls.given(controls, BESIDE, ("random",), few=False, several=False)
     checks.whole_number("max_new_tokens", max_new_tokens)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, max_new_tokens, shape.d_vocab, judged=False)
     rankings = default_scores(model, encoded) if rankings is None else by_name(rankings)

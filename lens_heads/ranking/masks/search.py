@@ -99,7 +99,7 @@ def search(
         >>> found.frame[["method", "sparsity", "n_masks"]].values.tolist()
         [['css', 0.25, 30.0], ['random', nan, nan]]
     """
-    controls = Controls.given(controls, BESIDE, ("random",), few=False)
+    controls = Controls.given(controls, BESIDE, ("random",), few=False, several=False)
     checks.seed(seed)
     methods = [methods] if isinstance(methods, str) else list(methods)
     sparsities = list(sparsities) if isinstance(sparsities, Iterable) else [sparsities]

@@ -25,7 +25,7 @@ from lens_heads.heads.controls import Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head, random_like
+from lens_heads.heads.sets import every_head
 from lens_heads.interventions.independence import check_made_on
 from lens_heads.interventions.options import ablation_run
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
@@ -209,7 +209,9 @@ def matched(setup: CapabilitySetup, name: str, found: Sequence[HeadScores]) -> l
     """Random sets with the layers of a capability's heads: of its draws of masks in turn."""
     plan, like, everyone = setup.plan, Condition.random_like(name, setup.plan.k), found[0].ranking()
     drawn = [
-        random_like(found[draw % len(found)].ranking()[: plan.k], everyone, plan.seed + draw)
+        Controls("random_like", 1, plan.seed + draw).random_like(
+            found[draw % len(found)].ranking()[: plan.k], everyone
+        )[0]
         for draw in range(plan.random_draws)
     ]
     return [head_set(like, heads, draw, plan.random_trials) for draw, heads in enumerate(drawn)]

@@ -147,6 +147,10 @@ def test_bad_choices_are_refused_before_anything_is_run() -> None:
         ({"n_masks": 3}, "n_masks=3: must be an integer of at least 5"),
         ({"controls": "bottom"}, "unknown control 'bottom': here they are random"),
         ({"controls": Controls("random", trials=2)}, "controls.trials=2: random heads run on all trials here"),
+        (
+            {"controls": Controls("random", of="nonsense")},
+            "controls.of='nonsense': there are no rankings to choose from here",
+        ),
     ]
     with passes(model()) as seen:
         for choice, message in bad:
