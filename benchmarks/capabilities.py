@@ -34,14 +34,14 @@ def elsewhere(trials: list[lh.Trial]) -> list[lh.Trial]:
 
 
 CAPABILITIES: dict[str, Callable[[int], list[lh.Trial]]] = {
-    "arithmetic, one digit": lambda n: tasks.arithmetic(n, digits=1, split="test"),
-    "capitals": lambda n: tasks.capitals(n, split="test"),
-    "induction": lambda n: tasks.induction(n, split="test"),
-    "retrieval, 300 tokens": lambda n: tasks.packaged("test", n, context_length=300),
-    "retrieval, 400 tokens": lambda n: tasks.packaged("test", n, context_length=400),
-    "rhyme": lambda n: tasks.rhyme(n, split="test"),
-    "continuation": lambda n: tasks.continuation(n, split="test"),
-    "continuation, other contexts": lambda n: elsewhere(tasks.continuation(n, split="test")),
+    "arithmetic, one digit": lambda n: tasks.arithmetic(n=n, digits=1, split="test"),
+    "capitals": lambda n: tasks.capitals(n=n, split="test"),
+    "induction": lambda n: tasks.induction(n=n, split="test"),
+    "retrieval, 300 tokens": lambda n: tasks.packaged(split="test", n=n, context_length=300),
+    "retrieval, 400 tokens": lambda n: tasks.packaged(split="test", n=n, context_length=400),
+    "rhyme": lambda n: tasks.rhyme(n=n, split="test"),
+    "continuation": lambda n: tasks.continuation(n=n, split="test"),
+    "continuation, other contexts": lambda n: elsewhere(tasks.continuation(n=n, split="test")),
 }
 
 

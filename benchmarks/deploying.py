@@ -41,7 +41,7 @@ def rankings(model: Any, name: str, length: int, out: Path) -> dict[str, HeadSco
         model, lh.tasks.packaged(split="select", n=8, context_length=length, seed=1), progress=False
     )
     found["attribute_ablation"] = lh.attribute_ablation(model, trials, kind="mean", reference=means, progress=False)
-    texts = lh.plain_texts(lh.ranking.common_texts(4))
+    texts = lh.plain_texts(lh.ranking.common_texts(n=4))
     found |= lh.score_heads(model, texts, ["far_mass"], progress=False)
     found["induction"] = lh.score_heads(
         model, lh.repeated_blocks(model, block=50, copies=3), ["induction"], progress=False

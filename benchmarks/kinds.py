@@ -53,7 +53,7 @@ def without_trials(model: Any) -> dict[str, HeadScores]:
     """The rankings of a model that need no trials."""
     blocks = [lh.repeated_blocks(model, block=BLOCK, copies=COPIES, seed=seed) for seed in range(3)]
     found = dict(lh.score_heads(model, blocks, ["induction", "echo", "previous"], progress=False))
-    texts = lh.plain_texts(lh.ranking.common_texts(4))
+    texts = lh.plain_texts(lh.ranking.common_texts(n=4))
     found |= lh.score_heads(model, texts, ["sink", "span"], progress=False)
     maps = lh.score_heads(model, lh.token_maps(), ["token_map_raw"], progress=False)["token_map_raw"]
     by_map = lh.ranking.by_map(maps)

@@ -25,7 +25,7 @@ LENGTH = 320
 
 def trials(needles: int, questions: str, n: int, chat: bool | None) -> list[lh.Trial]:
     return lh.tasks.packaged(
-        "select", n, context_length=LENGTH, questions=questions, chat=chat, distractors=needles - 1, seed=7
+        split="select", n=n, context_length=LENGTH, questions=questions, chat=chat, distractors=needles - 1, seed=7
     )
 
 

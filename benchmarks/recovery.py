@@ -74,7 +74,7 @@ def by_masks(
     costs = planted(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # 100 masks of 1 % leave heads out: that is what is measured.
-        masks = draw_masks(design, n_masks, LAYERS, HEADS, sparsity, seed)
+        masks = draw_masks(design, n_masks, LAYERS, HEADS, sparsity, seed=seed)
         seen = measured(masks.reshape(n_masks, -1), costs, response, seed)
         found = solve_masks(masks, sign * seen, base=sign * BASE, **options)
     return share_found(found.ravel(), costs)

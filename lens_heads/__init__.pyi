@@ -41,6 +41,7 @@ from .heads.gates import write_gates as write_gates
 from .heads.head import Head as Head
 from .heads.scores import HeadScores as HeadScores
 from .inspection.cards import describe as describe
+from .inspection.explorer.widget import Explorer as Explorer
 from .inspection.explorer.widget import explore as explore
 from .inspection.influence import Influence as Influence
 from .inspection.influence import influence as influence
@@ -87,6 +88,7 @@ from .ranking.registry import methods as methods
 from .runs.parts import sharding as sharding
 from .sanity.planted import planted_model as planted_model
 from .studies.ranking_methods.bench import Bench as Bench
+from .studies.ranking_methods.recommend import Recommendation as Recommendation
 from .studies.ranking_methods.recommend import recommend as recommend
 from .trials.context_pairs import context_pairs as context_pairs
 from .trials.documents import Document as Document

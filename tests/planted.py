@@ -68,4 +68,4 @@ def _truth() -> Planted:
 
 def trials(n: int = 8, length: int = 40, seed: int = 0, corrupt: bool = False) -> list[EncodedTrial]:
     """`n` trials of `length` tokens, every answer in turn; `corrupt`: filler in place of the needle, with the same ids."""
-    return _truth().trials(n, length, seed, corrupt)
+    return _truth().trials(n, length=length, seed=seed, corrupt=corrupt)

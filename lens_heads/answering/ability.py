@@ -44,14 +44,14 @@ class Ability(Tabled):
     exchanged: Evaluation | None
     chance: float
 
-    def choice(self, level: float = 0.95) -> Interval[float]:
+    def choice(self, *, level: float = 0.95) -> Interval[float]:
         """The share of right choices, over both questions of each trial, with its bounds.
 
         A model that prefers a name whatever is asked is right under one of two questions: at chance.
         """
         return self._mean("choice", level).within(0.0, 1.0)
 
-    def margin(self, level: float = 0.95) -> Interval[float]:
+    def margin(self, *, level: float = 0.95) -> Interval[float]:
         """log p(right) - log p(the likeliest other choice) in nats, over both questions of each trial."""
         return self._mean("choice_margin", level)
 

@@ -82,7 +82,7 @@ class Evaluation(Tabled):
         """Mean over trials."""
         return float(self._values(metric).mean())
 
-    def interval(self, metric: str, level: float = 0.95) -> Interval[float]:
+    def interval(self, metric: str, *, level: float = 0.95) -> Interval[float]:
         """The mean over trials with its bounds: Wilson's for right answers, `stats.mean_interval` for others.
 
         Trials of one group count together. NaN below five trials or groups. Never beyond what the metric can be: above 0 for

@@ -46,14 +46,14 @@ class QuestionNeed(Tabled):
     other: Evaluation
     without: Evaluation
 
-    def benefit(self, level: float = 0.95) -> Interval[float]:
+    def benefit(self, *, level: float = 0.95) -> Interval[float]:
         """By how many nats a token the answer is likelier with its own question than with the other."""
         value, low, high = map(
             float, mean_interval(self._lost(self.other), groups=self.groups, level=checks.level(level))
         )
         return Interval(value, low, high, level)
 
-    def share(self, level: float = 0.95) -> Interval[float]:
+    def share(self, *, level: float = 0.95) -> Interval[float]:
         """The share of what the needle is worth that goes with another question: (asked - other) / (asked - without)."""
         lost, whole = self._lost(self.other), self._lost(self.without)
         return ratio_interval(lost[None], whole[None], groups=self.groups, level=checks.level(level))

@@ -25,7 +25,7 @@ def localize(
     k: Annotated[int, typer.Option("-k", help="Number of heads to find.")] = 5,
     estimator: Annotated[str | None, typer.Option(help="Other regression: lasso_1se, bic, paper, ...")] = None,
     kind: Annotated[str, typer.Option(help="Kind of ablation: zero, or another that needs no reference.")] = "zero",
-    level: Annotated[str, typer.Option(help="query_head, or kv_group (all heads of a KV head).")] = "query_head",
+    unit: Annotated[str, typer.Option(help="query_head, or kv_head (all query heads that read it).")] = "query_head",
     patience: Annotated[int | None, typer.Option(help="Rounds of 25 masks without a new head before stopping.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the masks.")] = 0,
     top: Top = 10,
@@ -41,7 +41,6 @@ def localize(
     from lens_heads.interventions.kinds import KINDS, REQUIRED
     from lens_heads.model.planning import Job
     from lens_heads.ranking.masks.localize import DESIGNED, Settings, localize_heads
-    from lens_heads.ranking.masks.measure import Level
     from lens_heads.ranking.registry import methods as known
     from lens_heads.report import tables
     from lens_heads.runs import checks
@@ -49,7 +48,7 @@ def localize(
 
     # Before the model is loaded.
     Settings(method, n_masks, sparsity, k, estimator, patience, seed)
-    checks.one_of("--level", level, get_args(Level))
+    checks.one_of("--unit", unit, get_args(Unit))
     alone = (name for name, each in KINDS.items() if each.reference is None and REQUIRED not in each.options.values())
     checks.one_of("--kind", kind, alone)
     decoded = metric not in FORCED_METRICS
@@ -70,7 +69,7 @@ def localize(
 
         return plan.show(loading, model, trials, jobs, new_tokens=max_new_tokens * decoded)
     with loading.model(model, out) as loaded:
-        scores = localize_heads(loaded, trials, method=method, metric=metric, k=k, kind=kind, level=level, **options)  # type: ignore[arg-type]  # checked there
+        scores = localize_heads(loaded, trials, method=method, metric=metric, k=k, kind=kind, unit=unit, **options)  # type: ignore[arg-type]  # checked there
     tables.show(tables.ranking(scores, top, 0))
     fit = scores.meta.get("fit", {})
     held_out = float("nan") if fit.get("held_out_r2") is None else fit["held_out_r2"]

@@ -160,10 +160,10 @@ def heads(
     checks.one_of("--form", form or "envelope", ("envelope", "lists"))
     if form is not None and save is None:
         raise ValueError(f"--form {form} needs --save: nothing is written without it")
-    scores = HeadScores.load(path, method)
+    scores = HeadScores.load(path, method=method)
     tables.show(tables.ranking(scores, top, bottom))
     if save is not None:
-        scores.save(save, form or "envelope")  # type: ignore[arg-type]  # checked above
+        scores.save(save, form=form or "envelope")  # type: ignore[arg-type]  # checked above
         typer.echo(visible(f"written to {save}"))
 
 

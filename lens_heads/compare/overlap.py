@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy.stats import hypergeom
 
 from lens_heads.heads.head import Head
+from lens_heads.heads.named import AnyRanked, ranked_by_name
 from lens_heads.heads.one_model import check_one_model
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
@@ -122,7 +123,7 @@ def _of_sets(names: tuple[str, str], a: Sequence[Head], b: Sequence[Head], n_lay
 
 @typed
 def head_overlaps(
-    rankings: Mapping[str, HeadScores | Iterable[Head | str | Sequence[int]]],
+    rankings: AnyRanked,
     *,
     k: int | None = None,
     shape: tuple[int, int] | None = None,
@@ -144,19 +145,20 @@ def head_overlaps(
            overlap   jaccard
         0        1  0.333333
     """
-    if len(rankings) < 2:
-        raise ValueError(f"head_overlaps got {len(rankings)} rankings. Pass {{name: heads}} with at least two.")
+    named = ranked_by_name(rankings)
+    if len(named) < 2:
+        raise ValueError(f"head_overlaps got {len(named)} rankings. Pass {{name: heads}} with at least two.")
     if k is not None:
         checks.whole_number("k", k, least=None)
     lists, known = {}, set() if shape is None else {shape}
-    for name, ranking in rankings.items():
+    for name, ranking in named.items():
         if isinstance(ranking, HeadScores):
             if k is None:
                 raise ValueError(f"k=None takes whole lists, but {name!r} scores all heads of the model. Pass k.")
             known.add((ranking.n_layers, ranking.n_heads))
             lists[name] = ranking.ranking()
         else:
-            lists[name] = [Head.parse(head) for head in ranking]
+            lists[name] = [Head.parse(head) for head in ranking]  # type: ignore[union-attr]  # a list of heads
     if len(known) != 1:
         problem = f"have different shapes: {sorted(known)}" if known else "are lists without a shape"
         raise ValueError(f"rankings {problem}. Pass rankings of one model, and shape=(layers, heads) for lists.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -14,6 +13,7 @@ import torch
 from scipy.stats import kendalltau
 
 from lens_heads.compare.overlap import check_alike, check_pair
+from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
@@ -135,7 +135,7 @@ def rank_correlation_interval(
 
 
 @typed
-def pool_scores(rankings: Mapping[str, HeadScores]) -> HeadScores:
+def pool_scores(rankings: AnyRankings) -> HeadScores:
     """The scores of one method over the trials of all tasks, as if they had been scored together.
 
     Every trial counts once, so a task with more trials weighs more. `meta` is the first task's, with all trials and outcomes.
@@ -151,11 +151,10 @@ def pool_scores(rankings: Mapping[str, HeadScores]) -> HeadScores:
         >>> len(pooled.trial_ids), pooled.top(2) == heads
         (16, True)
     """
-    if not rankings:
-        raise ValueError("rankings is empty. Pass {task: scores}.")
-    every = list(rankings.values())
-    name, first = next(iter(rankings.items()))
-    for task, found in rankings.items():
+    named = by_name(rankings)
+    every = list(named.values())
+    name, first = next(iter(named.items()))
+    for task, found in named.items():
         check_pair(first, found)
         check_alike(first, found)
         if found.order:

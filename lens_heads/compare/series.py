@@ -57,7 +57,7 @@ class CheckpointSeries(Drawn):
             raise ValueError(f"status={status!r}: use one of {', '.join(STATUSES)}")
         return list(self.heads.loc[self.heads["status"] == status, "head"])
 
-    def plot(self, title: str | None = None) -> go.Figure:
+    def plot(self, *, title: str | None = None) -> go.Figure:
         """A map of the heads, coloured by what became of them from the first checkpoint to the last."""
         from lens_heads import plots
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -13,6 +12,7 @@ from scipy.stats import binom
 from lens_heads.compare.overlap import check_pair
 from lens_heads.heads.head import Head
 from lens_heads.heads.made_on import shared as shared_trials
+from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Tabled
@@ -53,7 +53,7 @@ class Universal(Tabled):
         ]
         return pd.DataFrame(rows)
 
-    def specific(self, scores: HeadScores, k: int | None = None) -> list[Head]:
+    def specific(self, scores: HeadScores, *, k: int | None = None) -> list[Head]:
         """The k best heads of a task that are not universal; k defaults to the k of this search."""
         if scores.values.numel() != self.n_heads:
             found = f"{scores.method} scores {scores.values.numel()} heads, but the universal heads come from {self.n_heads}"
@@ -72,7 +72,7 @@ class Universal(Tabled):
 
 
 @typed
-def universal_heads(rankings: Mapping[str, HeadScores], *, k: int = 5, at_least: int = 3) -> Universal:
+def universal_heads(rankings: AnyRankings, *, k: int = 5, at_least: int = 3) -> Universal:
     """Heads among the k best of at least `at_least` tasks   (Compressed Sensing for Capability Localization)
 
     These heads serve every task (some are attention sinks; in Llama-3.1-8B: L0H31, L1H29, L1H31), and `Universal.specific`
@@ -82,20 +82,21 @@ def universal_heads(rankings: Mapping[str, HeadScores], *, k: int = 5, at_least:
     Raises ValueError for fewer tasks than `at_least`, `at_least` below 2, scores of different models, and k outside 1 to the
     number of heads.
 
-    `rankings`: by task.
+    `rankings`: one of each task.
 
     Example:
         >>> found = lh.compare.universal_heads({"names": scores, "dates": scores, "places": scores}, k=2)
         >>> set(found.heads) == set(scores.top(2))
         True
     """
-    tasks = len(rankings)
+    named = by_name(rankings)
+    tasks = len(named)
     if tasks < 2:
         raise ValueError(f"{tasks} tasks: at least 2 are required for heads to be shared")
     checks.whole_number("at_least", at_least, 2, tasks, ", the number of tasks")
     checks.whole_number("k", k)
-    first = next(iter(rankings.values()))
-    for (one, a), (other, b) in itertools.combinations(rankings.items(), 2):
+    first = next(iter(named.values()))
+    for (one, a), (other, b) in itertools.combinations(named.items(), 2):
         if shared_trials(a.made_on, b.made_on):
             warnings.warn(
                 f"tasks {one!r} and {other!r} were scored on the same trials, so that heads they share are no evidence: use "
@@ -104,7 +105,7 @@ def universal_heads(rankings: Mapping[str, HeadScores], *, k: int = 5, at_least:
             )
             break
     found: dict[Head, tuple[str, ...]] = {}
-    for name, scores in rankings.items():
+    for name, scores in named.items():
         check_pair(first, scores)
         for head in scores.top(k):
             if scores.sign * scores[head] > 0:

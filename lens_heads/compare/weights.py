@@ -54,7 +54,7 @@ class Similarity(Drawn):
         columns = ["head", "other", "similarity", "same_layer"]
         return pd.DataFrame(rows, columns=columns).sort_values("similarity", ascending=False, ignore_index=True)
 
-    def plot(self, title: str | None = None) -> go.Figure:
+    def plot(self, *, title: str | None = None) -> go.Figure:
         """A map of all pairs."""
         from lens_heads import plots
 
@@ -142,7 +142,7 @@ def weight_change(before: Model, after: Model) -> dict[str, HeadScores]:
         meta = {"before": shape.name, "after": other.name, "matrix": name}
         about: dict[str, Any] = {"unit": "kv_head" if kv else "query_head", "model": two, "signed": False}
         found[name] = HeadScores.from_trials(
-            f"weight_change_{name}", torch.stack(layers)[None], ["weights"], meta, **about
+            f"weight_change_{name}", torch.stack(layers)[None], ["weights"], meta=meta, **about
         )
     return found
 

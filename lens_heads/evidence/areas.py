@@ -23,9 +23,9 @@ RANDOM = "random"
 @typed
 def areas(
     curve: AblationCurve,
+    *,
     metric: str = "logprob",
     task: str | None = None,
-    *,
     lead: str | None = None,
     share: float = HALF,
     level: float = 0.95,
@@ -67,12 +67,12 @@ def areas(
     tables = {name: over_log_k(curve, [Condition.top(name, k) for k in ks], metric, task) for name in measured}
     if ks_of(curve, "any", "random", task) == ks:
         tables[RANDOM] = over_log_k(curve, [Condition.random(k) for k in ks], metric, task)
-    told = metric.endswith("margin") or Condition.no_needle() in curve.conditions(task)
+    told = metric.endswith("margin") or Condition.no_needle() in curve.conditions(task=task)
     rows = []
     for name, table in tables.items():
-        area = statistics.mean(table, curve.groups(table.index, task), level)
+        area = statistics.mean(table, curve.groups(table.index, task=task), level)
         both = table.index.intersection(tables[lead].index)
-        ahead = statistics.paired(tables[lead].loc[both], table.loc[both], curve.groups(both, task), level)
+        ahead = statistics.paired(tables[lead].loc[both], table.loc[both], curve.groups(both, task=task), level)
         row = {"method": name, "area": area.value, "low": area.low, "high": area.high}
         row |= {"ahead": ahead.value, "ahead_low": ahead.low, "ahead_high": ahead.high}
         heads = math.nan if name == RANDOM or not told else heads_to_lose(curve, name, share, metric, task)
@@ -82,14 +82,14 @@ def areas(
 
 def ks_of(curve: AblationCurve, ranking: str, which: str, task: str) -> list[int]:
     """The numbers of heads that a ranking's set ran at, in ascending order."""
-    return sorted({one.k for one in curve.conditions(task) if (one.method, one.set) == (ranking, which)})
+    return sorted({one.k for one in curve.conditions(task=task) if (one.method, one.set) == (ranking, which)})
 
 
 def heads_to_lose(curve: AblationCurve, ranking: str, share: float, metric: str, task: str) -> float:
     """The number of heads, between two k by a line over log k, at which the mean loss reaches a share of the benefit."""
     before = None
     for k in ks_of(curve, ranking, "top", task):
-        lost = curve.benefit_lost(Condition.top(ranking, k), metric, task).value
+        lost = curve.benefit_lost(Condition.top(ranking, k), metric, task=task).value
         if lost >= share:
             if before is None:
                 return float(k)
@@ -101,8 +101,8 @@ def heads_to_lose(curve: AblationCurve, ranking: str, share: float, metric: str,
 
 def over_log_k(curve: AblationCurve, conditions: Sequence[Condition], metric: str, task: str | None = None) -> Draws:
     """What conditions of ascending k take from the metric, mean over log k: one row per trial, a column per draw."""
-    none = curve.values(Condition.none(), metric, task)
-    costs = [curve.draws(one, metric, task).dropna().rsub(none, axis=0).dropna() for one in conditions]
+    none = curve.values(Condition.none(), metric, task=task)
+    costs = [curve.draws(one, metric, task=task).dropna().rsub(none, axis=0).dropna() for one in conditions]
     weights = trapezoid_weights([one.k for one in conditions], "log")
     parts = [weight * cost for weight, cost in zip(weights, costs, strict=True)]
     return reduce(pd.DataFrame.add, parts).dropna(axis=1, how="all").dropna()

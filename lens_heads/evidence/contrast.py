@@ -82,7 +82,7 @@ def contrast(
     shape, room = head_geometry(model), run.room(True)
     chosen = shape.check_heads(heads)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-    ablation.check_spans(encoded, room)
+    ablation.check_spans(encoded, room=room)
     check_reference(ablation.reference, made_on(encoded), "trials that are answered", "compute it on others")
     settings = {
         **identified(model, "metrics").settings,

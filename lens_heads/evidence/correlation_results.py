@@ -75,9 +75,9 @@ class Correlation(Drawn):
     def noise_ceiling_r2(self) -> float | None:
         return None if self.noise_ceiling is None else self.noise_ceiling**2
 
-    def verdict(self, alpha: float = 0.05) -> str:
+    def verdict(self, *, alpha: float = 0.05) -> str:
         """ "correlated" or "cannot be told": inside strata, if tasks have any, else over all tasks alike."""
-        return (self.within or self.plain).verdict(alpha)
+        return (self.within or self.plain).verdict(alpha=alpha)
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -94,7 +94,7 @@ class Correlation(Drawn):
         found = [{"how": how, **{name: getattr(one, name) for name in columns}} for how, one in rows.items() if one]
         return pd.DataFrame(found)
 
-    def plot(self, title: str | None = None) -> go.Figure:
+    def plot(self, *, title: str | None = None) -> go.Figure:
         """One point per k and task: controlled values of a (x) against b (y), with intervals."""
         from lens_heads import plots
 

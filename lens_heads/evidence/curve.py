@@ -34,7 +34,7 @@ from lens_heads.trials.checked_tokens import several
 from lens_heads.trials.exchanges import without_needle
 from lens_heads.trials.trial import AnyTrial
 
-BESIDE = Controls(CONTROLS, draws=8, trials=20)
+BESIDE = Controls(CONTROLS, trials=20)
 """The controls by default."""
 WITHOUT = (NO_NEEDLE, TOP_NO_NEEDLE)
 """What runs on prompts without needles."""

@@ -88,7 +88,7 @@ class AblationCurve(Drawn):
         """The measured metrics."""
         return [name for name in METRICS if name in self.per_trial.columns]
 
-    def conditions(self, task: str | None = None) -> list[Condition]:
+    def conditions(self, *, task: str | None = None) -> list[Condition]:
         """The conditions with any trial of the task (by default the main one), in the order in which they ran."""
         return list(self._conditions.get(task or self.main_task, ()))
 
@@ -98,7 +98,7 @@ class AblationCurve(Drawn):
         by_task = found.groupby("task", sort=False)
         return {str(task): [Condition(*row[1:]) for row in rows.itertuples(index=False)] for task, rows in by_task}
 
-    def heads(self, condition: Condition, draw: int = 0) -> str:
+    def heads(self, condition: Condition, *, draw: int = 0) -> str:
         """The ablated heads, as "L1H2,L3H0"."""
         rows = self.per_trial[self.per_trial["draw"] == draw]
         for column, value in asdict(condition).items():
@@ -113,7 +113,7 @@ class AblationCurve(Drawn):
         rows = self.per_trial.set_index(["trial", "draw"]).sort_index()
         return dict(iter(rows.groupby(["task", "method", "set", "k"], sort=False)[self.metrics]))
 
-    def draws(self, condition: Condition, metric: str, task: str | None = None) -> pd.DataFrame:
+    def draws(self, condition: Condition, metric: str, *, task: str | None = None) -> pd.DataFrame:
         """The metric under a condition: one row per trial, one column per draw of heads (a single one unless random)."""
         if metric not in self.metrics:
             raise ValueError(f"metric {metric!r} was not measured: use {', '.join(self.metrics)}")
@@ -131,11 +131,11 @@ class AblationCurve(Drawn):
         """What `draws` has returned so far."""
         return {}
 
-    def values(self, condition: Condition, metric: str, task: str | None = None) -> pd.Series:
+    def values(self, condition: Condition, metric: str, *, task: str | None = None) -> pd.Series:
         """The metric per trial under a condition, averaged over the draws of a random control; indexed by trial."""
-        return self.draws(condition, metric, task).mean(axis=1)
+        return self.draws(condition, metric, task=task).mean(axis=1)
 
-    def groups(self, trials: pd.Index, task: str | None = None) -> Labels:
+    def groups(self, trials: pd.Index, *, task: str | None = None) -> Labels:
         """The trials' groups, one list of labels per kind of group; () without groups."""
         return groups_in(self._first_rows[task or self.main_task], trials, "trial")
 
@@ -144,39 +144,39 @@ class AblationCurve(Drawn):
         """One row per trial, by task."""
         return {str(task): rows.drop_duplicates("trial") for task, rows in self.per_trial.groupby("task", sort=False)}
 
-    def pair(self, one: Condition, other: Condition, metric: str, task: str | None = None) -> tuple[Draws, Draws]:
+    def pair(self, one: Condition, other: Condition, metric: str, *, task: str | None = None) -> tuple[Draws, Draws]:
         """The metric under two conditions, on the trials that all their draws have."""
-        a, b = self.draws(one, metric, task).dropna(), self.draws(other, metric, task).dropna()
+        a, b = self.draws(one, metric, task=task).dropna(), self.draws(other, metric, task=task).dropna()
         both = a.index.intersection(b.index)
         return a.loc[both], b.loc[both]
 
     def gaps(
-        self, one: Condition, other: Condition, metric: str, task: str | None = None
+        self, one: Condition, other: Condition, metric: str, *, task: str | None = None
     ) -> Float[np.ndarray, "draw trial"]:
         """Paired differences one - other on the trials measured under both (no columns if there are none).
 
         One row per draw; two random conditions are paired draw by draw.
         """
-        return statistics.gaps(*self.pair(one, other, metric, task))
+        return statistics.gaps(*self.pair(one, other, metric, task=task))
 
     def difference(
-        self, one: Condition, other: Condition, metric: str, task: str | None = None, level: float = 0.95
+        self, one: Condition, other: Condition, metric: str, *, task: str | None = None, level: float = 0.95
     ) -> Interval[float]:
         """Mean difference one - other with its interval, paired by trial.
 
         A random control that ran on fewer trials than the other condition is compared through no ablation: each one's
         difference to it, on all trials of its own.
         """
-        a, b = (self.draws(each, metric, task).dropna() for each in (one, other))
+        a, b = (self.draws(each, metric, task=task).dropna() for each in (one, other))
         none, random = Condition.none(), max(a.shape[1], b.shape[1]) > 1
-        if random and len(a) != len(b) and none not in (one, other) and none in self.conditions(task):
-            lost, other_lost = (self.difference(none, each, metric, task, level) for each in (other, one))
+        if random and len(a) != len(b) and none not in (one, other) and none in self.conditions(task=task):
+            lost, other_lost = (self.difference(none, each, metric, task=task, level=level) for each in (other, one))
             return difference(lost, other_lost)
-        a, b = self.pair(one, other, metric, task)
-        return statistics.paired(a, b, self.groups(a.index, task), level)
+        a, b = self.pair(one, other, metric, task=task)
+        return statistics.paired(a, b, self.groups(a.index, task=task), level)
 
     def share_lost(
-        self, condition: Condition, metric: str = "logprob", task: str | None = None, level: float = 0.95
+        self, condition: Condition, metric: str = "logprob", *, task: str | None = None, level: float = 0.95
     ) -> Interval[float]:
         """What share of the needle's benefit an ablation removes; 1 is as bad as no needle.
 
@@ -187,20 +187,24 @@ class AblationCurve(Drawn):
         """
         names = [Condition.none(), condition, Condition.no_needle()]
         twin = Condition.top_no_needle(condition.method, condition.k)
-        if condition.set == "top" and twin in self.conditions(task):
+        if condition.set == "top" and twin in self.conditions(task=task):
             names.append(twin)
-        found = [self.draws(one, metric, task).dropna() for one in names]
+        found = [self.draws(one, metric, task=task).dropna() for one in names]
         both = reduce(lambda kept, one: kept.intersection(one.index), found[1:], found[0].index)
-        return statistics.share_lost(*(one.loc[both] for one in found), groups=self.groups(both, task), level=level)
+        return statistics.share_lost(
+            *(one.loc[both] for one in found), groups=self.groups(both, task=task), level=level
+        )
 
-    def benefit_lost(self, condition: Condition, metric: str = "logprob", task: str | None = None) -> Interval[float]:
+    def benefit_lost(
+        self, condition: Condition, metric: str = "logprob", *, task: str | None = None
+    ) -> Interval[float]:
         """`share_lost`, or, of a margin between choices without prompts that lack the needle, the share of its distance to 0.
 
         At 0 the model prefers neither choice, which is as far as a lost question can take it. ValueError as there.
         """
-        if metric.endswith("margin") and Condition.no_needle() not in self.conditions(task):
-            return self.relative_loss(condition, metric, task)
-        return self.share_lost(condition, metric, task)
+        if metric.endswith("margin") and Condition.no_needle() not in self.conditions(task=task):
+            return self.relative_loss(condition, metric, task=task)
+        return self.share_lost(condition, metric, task=task)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -216,17 +220,17 @@ class AblationCurve(Drawn):
             for metric in self.metrics:
                 if self.per_trial.loc[self.per_trial["task"] == task, metric].isna().all():
                     continue
-                for condition in self.conditions(task):
+                for condition in self.conditions(task=task):
                     about = {"task": task, **asdict(condition), "metric": metric}
                     rows.append(about | self._summary(condition, metric, task))
         return pd.DataFrame(rows)
 
     def _summary(self, condition: Condition, metric: str, task: str) -> dict[str, Any]:
-        draws, none = self.draws(condition, metric, task).dropna(), Condition.none()
-        groups = self.groups(draws.index, task)
+        draws, none = self.draws(condition, metric, task=task).dropna(), Condition.none()
+        groups = self.groups(draws.index, task=task)
         value = statistics.mean(draws, groups).within(*range_of(metric))
-        measured = none in self.conditions(task)
-        drop = self.difference(none, condition, metric, task) if measured else NOTHING
+        measured = none in self.conditions(task=task)
+        drop = self.difference(none, condition, metric, task=task) if measured else NOTHING
         by_draw = draws.mean(axis=0)
         return {
             **dict(zip(("value", "low", "high"), value, strict=True)),
@@ -237,39 +241,39 @@ class AblationCurve(Drawn):
             "effective_trials": effective_n(draws.mean(axis=1).to_numpy(), groups),
         }
 
-    def differences(self, metric: str, task: str | None = None, lead: str | None = None) -> pd.DataFrame:
+    def differences(self, metric: str, *, task: str | None = None, lead: str | None = None) -> pd.DataFrame:
         """Paired differences, other condition minus the lead ranking's top k on the same trials, with intervals.
 
         Positive: ablating the lead's heads does more damage. `lead` defaults to the first ranking.
         """
         task, lead = task or self.main_task, lead or self.rankings[0]
-        self.values(Condition.none(), metric, task)  # Raises for an unknown metric or task.
+        self.values(Condition.none(), metric, task=task)  # Raises for an unknown metric or task.
         rows: list[dict[str, Any]] = []
-        measured = self.conditions(task)
+        measured = self.conditions(task=task)
         for condition in measured:
             best = Condition.top(lead, condition.k)
             if condition.k == 0 or condition == best or best not in measured or condition.set == TOP_NO_NEEDLE:
                 continue
-            difference, low, high = self.difference(condition, best, metric, task)
+            difference, low, high = self.difference(condition, best, metric, task=task)
             rows.append(
                 {"against": condition.method, "set": condition.set, "k": condition.k, "difference": difference}
                 | {"low": low, "high": high, "lead": lead, "metric": metric, "task": task}
             )
         return pd.DataFrame(rows)
 
-    def dissociation(self, other: str, metric: str = "contains") -> pd.DataFrame:
+    def dissociation(self, other: str, *, metric: str) -> pd.DataFrame:
         """Dissociation score per condition: (R0 - Rk)/R0 - (P0 - Pk)/P0, the main task R against another task P.
 
         With an interval over the trials of both. The metric's worst value must be 0; for "logprob" its exponential is used.
         NaN if a baseline is zero.
         """
-        self.values(Condition.none(), metric, other)  # Raises for an unknown metric or task.
+        self.values(Condition.none(), metric, task=other)  # Raises for an unknown metric or task.
         rows: list[dict[str, Any]] = []
-        measured = self.conditions(other)
+        measured = self.conditions(task=other)
         for condition in self.conditions():
             if condition.k == 0 or condition not in measured:
                 continue
-            main, beside = (self.relative_loss(condition, metric, task) for task in (self.main_task, other))
+            main, beside = (self.relative_loss(condition, metric, task=task) for task in (self.main_task, other))
             score = difference(main, beside)
             rows.append(
                 {**asdict(condition), "against": other, "metric": metric, "main_loss": main.value}
@@ -278,15 +282,15 @@ class AblationCurve(Drawn):
         return pd.DataFrame(rows)
 
     def relative_loss(
-        self, condition: Condition, metric: str, task: str | None = None, level: float = 0.95
+        self, condition: Condition, metric: str, *, task: str | None = None, level: float = 0.95
     ) -> Interval[float]:
         """(R0 - Rk) / R0, the share of a score that an ablation removes; the metric is treated as in `dissociation`."""
-        none, now = self.pair(Condition.none(), condition, metric, task)
+        none, now = self.pair(Condition.none(), condition, metric, task=task)
         if metric == "logprob":
             none, now = none.apply(np.exp), now.apply(np.exp)
-        return statistics.share_lost(none, now, groups=self.groups(none.index, task), level=level)
+        return statistics.share_lost(none, now, groups=self.groups(none.index, task=task), level=level)
 
-    def plot(self, metric: str | None = None, task: str | None = None, title: str | None = None) -> go.Figure:
+    def plot(self, metric: str | None = None, *, task: str | None = None, title: str | None = None) -> go.Figure:
         """The metric against k: one line per ranking with its interval, controls dashed."""
         from lens_heads import plots
 

@@ -47,7 +47,7 @@ from lens_heads.runs.typed import typed
 from lens_heads.trials.pairs import Corruption, Positions, TokenPair, check_positions, pairs_digest, token_pairs
 from lens_heads.trials.trial import AnyTrial
 
-BESIDE = Controls(("random", "random_like"), draws=8, trials=20)
+BESIDE = Controls(("random", "random_like"), trials=20)
 """The controls by default."""
 
 Outside = Literal["corrupt", "mean", "zero"]

@@ -115,7 +115,7 @@ class FaithfulnessCurve(Drawn):
         whole = torch.from_numpy(sign * below.to_numpy(float))[None].expand_as(values)
         return ratio_interval(values, whole, groups=self._groups(above.index), level=level)
 
-    def faithfulness(self, condition: Condition, level: float = 0.95) -> Interval[float]:
+    def faithfulness(self, condition: Condition, *, level: float = 0.95) -> Interval[float]:
         """f of one condition with its interval over pairs (and draws). Exactly 0 for no head and 1 for all."""
         return self._ratio(self._gain(condition), level)
 
@@ -144,7 +144,7 @@ class FaithfulnessCurve(Drawn):
             rows.append(row | {"value": value, "low": low, "high": high, "pairs": len(kept), "draws": kept.shape[1]})
         return pd.DataFrame(rows)
 
-    def differences(self, lead: str | None = None) -> pd.DataFrame:
+    def differences(self, *, lead: str | None = None) -> pd.DataFrame:
         """f of the lead (the first ranking, if None) less that of every other condition of the same k, paired by pair."""
         lead = next(iter(self.rankings)) if lead is None else lead
         if lead not in self.rankings:
@@ -161,7 +161,7 @@ class FaithfulnessCurve(Drawn):
             rows.append(row | {"difference": value, "low": low, "high": high})
         return pd.DataFrame(rows, columns=["lead", "against", "set", "k", "difference", "low", "high"])
 
-    def heads_for(self, share: float = 0.8, method: str | None = None) -> int | None:
+    def heads_for(self, *, share: float = 0.8, method: str | None = None) -> int | None:
         """The smallest number of heads measured whose f reaches `share`, from there on; None if only all heads do."""
         checks.finite("share", share)
         method = next(iter(self.rankings)) if method is None else method
@@ -175,7 +175,7 @@ class FaithfulnessCurve(Drawn):
             last = k
         return last
 
-    def cpr(self, method: str | None = None, set: str = "top", scale: Scale = "linear") -> Interval[float]:
+    def cpr(self, method: str | None = None, set: str = "top", *, scale: Scale = "linear") -> Interval[float]:
         """Circuit performance ratio: the area under f over the share of heads, by trapezoids. Higher is better.
 
         On a linear axis as in the benchmark, which integrates from its smallest share to 1 without dividing by the width.
@@ -184,7 +184,7 @@ class FaithfulnessCurve(Drawn):
         return self._ratio(self._area(method, set, scale))
 
     def cpr_difference(
-        self, one: tuple[str, str], other: tuple[str, str], scale: Scale = "linear", level: float = 0.95
+        self, one: tuple[str, str], other: tuple[str, str], *, scale: Scale = "linear", level: float = 0.95
     ) -> Interval[float]:
         """The CPR of one method and set, as ("locos", "top"), less that of another, paired by pair."""
         areas = [self._area(*named, scale) for named in (one, other)]
@@ -207,7 +207,7 @@ class FaithfulnessCurve(Drawn):
         ]
         return pd.DataFrame(np.sum(parts, axis=0), index=both)
 
-    def cmd(self, method: str | None = None, set: str = "top", scale: Scale = "linear") -> float:
+    def cmd(self, method: str | None = None, set: str = "top", *, scale: Scale = "linear") -> float:
         """Circuit-model distance: the area between f and 1, by trapezoids over |1 - f|; lower is better. Scales as in `cpr`."""
         shares, gains = self._points(method, set)
         distance = [abs(1 - self._ratio(gain).value) for gain in gains]
@@ -222,7 +222,7 @@ class FaithfulnessCurve(Drawn):
         shares = [share for share, _ in self.shares]
         return shares, [self._gain(Condition(name, set, k)) for _, k in self.shares]
 
-    def to_mib(self, path: str | Path, method: str | None = None) -> Path:
+    def to_mib(self, path: str | Path, *, method: str | None = None) -> Path:
         """Write a ranking as node importances in the benchmark's JSON (`Graph.from_json` of EAP-IG).
 
         Heads ("a0.h0") have their scores, higher is better. MLPs ("m0") and the input have none, so that every circuit keeps
@@ -239,7 +239,7 @@ class FaithfulnessCurve(Drawn):
         write_atomic(file, json.dumps({"cfg": cfg, "nodes": nodes, "edges": {}}))
         return file
 
-    def plot(self, title: str | None = None) -> go.Figure:
+    def plot(self, *, title: str | None = None) -> go.Figure:
         """f against the number of heads kept: a line per ranking, controls in grey."""
         from lens_heads import plots
 

@@ -19,11 +19,11 @@ from lens_heads.answering.evaluation import FORCED_METRICS, check_metric
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.grid import Grid, Tasks
 from lens_heads.evidence.head_sets import check_names
-from lens_heads.evidence.transfer import Ranking
 from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_set
 from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
+from lens_heads.heads.named import AnyRanked, Ranking, ranked_by_name
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
@@ -40,7 +40,7 @@ from lens_heads.runs.typed import typed, typed_methods
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-BESIDE = Controls("random", draws=5)
+BESIDE = Controls("random")
 """The controls by default."""
 
 
@@ -52,8 +52,8 @@ class Generality(Drawn):
     `curve` holds every trial under every set (sources as set "top"), `metrics` the metric of each task.
 
     Example:
-        >>> tasks = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
-        >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1), kind="zero")
+        >>> asked = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
+        >>> found = lh.evidence.generality(model, asked, scores, k=2, controls=lh.Controls("random", draws=1), kind="zero")
         >>> (found.frame.set_index("task")["damage"] > 1).to_dict()
         {'own': True, 'another': False}
     """
@@ -64,7 +64,9 @@ class Generality(Drawn):
     @property
     def sizes(self) -> dict[str, int]:
         """The number of heads of each source."""
-        return {one.method: one.k for task in self.metrics for one in self.curve.conditions(task) if one.set == "top"}
+        return {
+            one.method: one.k for task in self.metrics for one in self.curve.conditions(task=task) if one.set == "top"
+        }
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -84,7 +86,7 @@ class Generality(Drawn):
                 row |= {"base": every[task, metric, "none", 0]["value"], "value": here["value"]}
                 row |= {"damage": here["drop"], "low": here["drop_low"], "high": here["drop_high"]}
                 if chance is not None:
-                    gap = self.curve.difference(Condition.random(k), Condition.top(source, k), metric, task)
+                    gap = self.curve.difference(Condition.random(k), Condition.top(source, k), metric, task=task)
                     row["random_damage"] = chance["drop"]
                     row |= dict(zip(("beyond_random", "beyond_low", "beyond_high"), gap, strict=True))
                 rows.append(row)
@@ -97,7 +99,7 @@ class Generality(Drawn):
         wide = self.frame.pivot(index="source", columns="task", values=column)
         return wide.loc[list(self.sizes), list(self.metrics)]
 
-    def plot(self, column: str = "damage", title: str | None = None) -> go.Figure:
+    def plot(self, column: str = "damage", *, title: str | None = None) -> go.Figure:
         """Heat map of `matrix(column)`."""
         from lens_heads import plots
 
@@ -113,12 +115,12 @@ class Generality(Drawn):
         return f"Generality({', '.join(self.sizes)} on {', '.join(self.metrics)})"
 
 
-@typed(batch_size=8)
+@typed
 @shared
 def generality(
     model: Model,
-    tasks: Tasks,
-    heads: Mapping[str, Ranking] | Ranking | str,
+    trials: Tasks,
+    rankings: AnyRanked,
     *,
     metric: str | Mapping[str, str] = "logprob",
     k: int = 5,
@@ -129,30 +131,30 @@ def generality(
     """Ablate a capability's heads on several tasks: its own, other data of the same capability, and unrelated ones.
 
     Args:
-        tasks: trials by name. No ranking may have been made on them.
-        heads: scores (their k best heads) or lists of heads (taken whole), one or several by name. Only for scores can the
+        trials: by task. No ranking may have been made on them.
+        rankings: scores (their k best heads) or lists of heads (taken whole), one or several by name. Only for scores can the
             trials that selected the heads be checked.
         metric: one of `evaluate`'s for all tasks, or one per task by name.
         k: heads of each ranking.
         kind: as in `ablate`.
         controls: "random": random sets of each size, of all heads: without the sources' there would only be unneeded ones.
-        **options: run options (`runs.options.RunOptions`; 8 trials at a time by default), and `reference` and the
+        **options: run options (`runs.options.RunOptions`), and `reference` and the
             options of the ablation.
 
     Raises ValueError before running anything: for trials shared between selection and evaluation, scores of another shape or
     of kv heads (`units.to_query_heads`), an empty list, a metric that is not measured, and what `ablate` refuses.
 
     Example:
-        >>> tasks = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
-        >>> found = lh.evidence.generality(model, tasks, scores, k=2, controls=lh.Controls("random", draws=1), kind="zero")
+        >>> asked = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
+        >>> found = lh.evidence.generality(model, asked, scores, k=2, controls=lh.Controls("random", draws=1), kind="zero")
         >>> (found.frame.set_index("task")["damage"] > 1).to_dict()
         {'own': True, 'another': False}
     """
     ablation, run = ablation_run(model, kind, options)
     controls = Controls.given(controls, BESIDE, ("random",), several=False)
-    shape, named, metrics = head_geometry(model), _named(heads), _metrics(metric, list(tasks))
+    shape, named, metrics = head_geometry(model), ranked_by_name(rankings), _metrics(metric, list(trials))
     generate = any(name not in FORCED_METRICS for name in metrics.values())
-    grid = Grid.of(model, tasks, ablation, run, generate)
+    grid = Grid.of(model, trials, ablation, run, generate)
     for task, name in metrics.items():
         check_metric(name, grid.tasks[task], generate)
         if name not in CHOICE_METRICS:  # Scoring the choices would cost more than the answers.
@@ -168,15 +170,6 @@ def generality(
     if grid.folder is not None:
         found.save(grid.folder.path)
     return found
-
-
-def _named(heads: Any) -> dict[str, Ranking]:
-    """The sets of heads by name; a single one goes by its method, or "heads"."""
-    if not isinstance(heads, Mapping):
-        return {heads.method if isinstance(heads, HeadScores) else "heads": heads}
-    if not heads:
-        raise ValueError("there are no heads: give scores, a list of heads, or several by name")
-    return dict(heads)
 
 
 def _metrics(metric: str | Mapping[str, str], tasks: list[str]) -> dict[str, str]:

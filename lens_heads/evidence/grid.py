@@ -89,7 +89,7 @@ class Grid:
             )
         _warn_of_shared({name: encoded[name] for name in ablated})
         for task in ablated:
-            ablation.check_spans(encoded[task], room)
+            ablation.check_spans(encoded[task], room=room)
         return cls(model, encoded, ablation, options, generate)
 
     @property

@@ -47,7 +47,7 @@ from lens_heads.trials.trial import AnyTrial
 
 RECOVERY_CONTROLS = ("random", "random_like", SAME_LAYER, "bottom")
 
-BESIDE = Controls(RECOVERY_CONTROLS, draws=20)
+BESIDE = Controls(RECOVERY_CONTROLS)
 """The controls by default."""
 
 
@@ -61,7 +61,7 @@ class _Set(NamedTuple):
     patched: tuple[Head, ...]
 
 
-@typed(max_new_tokens=30)
+@typed
 @shared
 def recovery(
     model: Model,
@@ -89,7 +89,7 @@ def recovery(
         ranking: the scores that "bottom" needs; it is left out without them.
         fair: also ablate every control itself and patch it. A control that was never ablated has little to restore.
         kind: as in `ablate`.
-        **options: `reference` and options of the ablation, and run options (`runs.options.RunOptions`; 30 new tokens).
+        **options: `reference` and options of the ablation, and run options (`runs.options.RunOptions`).
 
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or trials that the `ranking` was made on;
     `NothingFlipped` if no trial flips.
@@ -106,7 +106,7 @@ def recovery(
     shape, room = head_geometry(model), run.max_new_tokens if flipped else 0
     broken, mended = _check(shape, ablated, patched, flipped, room)
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, room, shape.d_vocab)
-    ablation.check_spans(encoded, room)
+    ablation.check_spans(encoded, room=room)
     rankings = {} if ranking is None else {ranking.method: ranking}
     if ranking is not None:
         shape.check_scores(ranking, f"ranking {ranking.method!r}")

@@ -139,7 +139,7 @@ class Recovery(Drawn):
         """The rows of every set by its name and whether it is a fair control, "patched" first."""
         return dict(iter(self.per_trial.groupby(["set", "fair"], sort=False)))
 
-    def plot(self, title: str | None = None) -> Any:
+    def plot(self, *, title: str | None = None) -> Any:
         """Bars of recovery per set with intervals, next to the controls; fair controls are hatched."""
         from lens_heads import plots
 

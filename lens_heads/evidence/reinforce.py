@@ -37,7 +37,7 @@ Z = "blocks.{}.attn.hook_z"
 
 @typed
 @torch.no_grad()
-def reinforced_heads(model: Model, both: ContextPair, *, factor: float = 2.0) -> list[Head]:
+def reinforced_heads(model: Model, trial: ContextPair, *, factor: float = 2.0) -> list[Head]:
     """The heads that VHR reinforces for one prompt, chosen layer by layer while those below are already scaled.
 
     A head diverges by |w_with - w_without| at the prompt's last row, w = z W_O. In each layer, those above the layer's median are
@@ -46,13 +46,13 @@ def reinforced_heads(model: Model, both: ContextPair, *, factor: float = 2.0) ->
     Source: Vision-aware Head Reinforcement (He et al., arXiv 2412.13949), where the context is an image. Written from the paper,
     not compared with the authors' code.
 
-    `model`: in which the heads are. `both`: the prompt with and without its context. `factor`: how much chosen heads are
+    `model`: in which the heads are. `trial`: the prompt with and without its context. `factor`: how much chosen heads are
         scaled.
 
     Example:
         >>> prompt = trials[0].tokens.tolist()
-        >>> both = lh.trials.ContextPair(prompt, without=[prompt[0], prompt[-1]], answer=[65], id="own")
-        >>> found = lh.evidence.reinforced_heads(model, both)
+        >>> own = lh.trials.ContextPair(prompt, without=[prompt[0], prompt[-1]], answer=[65], id="own")
+        >>> found = lh.evidence.reinforced_heads(model, own)
         >>> heads[0] in found
         True
     """
@@ -68,7 +68,7 @@ def reinforced_heads(model: Model, both: ContextPair, *, factor: float = 2.0) ->
                 advance(model, batch[:, -1:], cache)
         return seen
 
-    bare = last(both.without, [])
+    bare = last(trial.without, [])
 
     def select(z: Tensor, hook: Any, layer: int) -> Tensor:
         weights = output_weights(model, layer)
@@ -84,7 +84,7 @@ def reinforced_heads(model: Model, both: ContextPair, *, factor: float = 2.0) ->
     def at(layer: int) -> Any:
         return lambda z, hook: select(z, hook, layer)
 
-    last(both.tokens, [(name, at(layer)) for layer, name in enumerate(names)])
+    last(trial.tokens, [(name, at(layer)) for layer, name in enumerate(names)])
     return chosen
 
 

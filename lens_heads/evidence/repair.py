@@ -55,7 +55,7 @@ def repair(
     *,
     towards: Towards = "others",
     controls: AnyControls = BESIDE,
-    batch_size: int = 32,
+    sets_per_pass: int = 32,
     **run: Unpack[LoopOptions],
 ) -> AblationCurve:
     """At the rows that give the answer, spread the heads' attention evenly over some tokens of the prompt.
@@ -66,7 +66,7 @@ def repair(
         towards: "others", wherever the prompt has a choice that is not the answer (the paper's repair); "answer", wherever it
             has the answer; or a function of the encoded trial that returns positions of its prompt.
         controls: "random" and "random_like".
-        batch_size: sets of heads that run side by side.
+        sets_per_pass: sets of heads that run side by side.
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns an `AblationCurve` of "logprob" and "greedy_match": the heads are the ranking "moved", so
@@ -81,7 +81,10 @@ def repair(
         >>> found.difference(lh.Condition.top("moved", 2), lh.Condition.none(), "logprob").value < 0
         True
     """
-    shape, options = require(model, "repair", "edits"), Run.of({**run, "batch_size": batch_size})
+    shape, options = (
+        require(model, "repair", "edits"),
+        Run.of({**run, "batch_size": checks.whole_number("sets_per_pass", sets_per_pass)}),
+    )
     chosen = list(dict.fromkeys(shape.check_heads(heads)))
     if not chosen:
         raise ValueError("there are no heads whose attention could be moved: give at least one")

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from lens_heads.model.streaming_cache import StreamingCache
 
-BESIDE = Controls("random", draws=10)
+BESIDE = Controls("random")
 """The controls by default."""
 
 RANDOM, METRICS = "random", ("logprob", "correct", "bytes")
@@ -98,7 +98,7 @@ def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "lay
             stacklevel=users_line(),
         )
     for given in listed:
-        head = Head.parse(given, "kv_head")
+        head = Head.parse(given, unit="kv_head")
         if head.layer >= shape.n_layers or head.head >= shape.n_kv_heads:
             raise ValueError(
                 f"kv head {given} does not exist: {shape.name} has layers 0-{shape.n_layers - 1} and kv heads "
@@ -129,7 +129,7 @@ class StreamingTable(Drawn):
         """`of("logprob")`: a row per method and share."""
         return self.of("logprob")
 
-    def of(self, metric: str, level: float = 0.95) -> pd.DataFrame:
+    def of(self, metric: str, *, level: float = 0.95) -> pd.DataFrame:
         """A row per method and share: the metric's mean with its interval over trials (and draws), `beyond_random`, what
         it is more than with random heads kept, with an interval over both, and the share of the cache that is kept. ValueError
         for another metric than those of `per_trial`."""
@@ -148,7 +148,7 @@ class StreamingTable(Drawn):
             rows.append(row)
         return pd.DataFrame(rows)
 
-    def plot(self, metric: str = "logprob", title: str | None = None) -> go.Figure:
+    def plot(self, metric: str = "logprob", *, title: str | None = None) -> go.Figure:
         """The metric against the share of the cache that is kept: a line per ranking, random kv heads in grey."""
         from lens_heads import plots
 

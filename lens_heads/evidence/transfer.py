@@ -6,13 +6,13 @@ Differs from the study: several random sets at every k instead of one, and every
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
 import pandas as pd
 
 from lens_heads.answering.evaluation import METRICS, check_metric
-from lens_heads.evidence.grid import Grid
+from lens_heads.evidence.grid import Grid, Tasks
 from lens_heads.evidence.head_sets import capped
 from lens_heads.evidence.transfer_cells import NONE, RANDOM, seed_of
 from lens_heads.evidence.transfer_results import TransferMatrix
@@ -20,7 +20,8 @@ from lens_heads.heads.conditions import KEY, NO_ABLATION, Condition, HeadSet, he
 from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import COLUMNS
-from lens_heads.heads.head import AnyHeads, Head
+from lens_heads.heads.head import Head
+from lens_heads.heads.named import AnyRanked, Ranking, ranked_by_name
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head, shuffled
@@ -32,20 +33,17 @@ from lens_heads.model.workers import shared
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.trial import AnyTrial
 
-BESIDE = Controls("random", draws=5)
+BESIDE = Controls("random")
 """The controls by default."""
 
-Ranking: TypeAlias = HeadScores | AnyHeads
 
-
-@typed(max_new_tokens=30)
+@typed
 @shared
 def transfer_matrix(
     model: Model,
-    tasks: Mapping[str, Iterable[AnyTrial]],
-    rankings: Mapping[str, Ranking],
+    trials: Tasks,
+    rankings: AnyRanked,
     *,
     ks: Sequence[int] = (8, 16, 32, 48, 64, 96, 128),
     kind: str | Ablation,
@@ -60,7 +58,7 @@ def transfer_matrix(
     and all sets share one unablated prefill per trial.
 
     Args:
-        tasks: the targets: trials by task, none of them used to make a ranking. Every source must be a target.
+        trials: the targets, by task, none of them used to make a ranking. Every source must be a target.
         rankings: the sources, by task: scores, or lists of heads from best to worst, whose selection trials go unchecked. A
             list shorter than the largest k is completed with random heads, with a warning and in `meta["completed"]`.
         ks: numbers of heads, capped at the number of heads in the model.
@@ -68,7 +66,7 @@ def transfer_matrix(
         controls: "random", on all trials, since the matrix compares item by item; () for none.
         metric: the metric of the statistics; `per_trial` has a column for every metric measured.
         generate: also decode and judge text; otherwise only "logprob" and "greedy_match" are measured.
-        **options: run options (`runs.options.RunOptions`; default max_new_tokens=30), and `reference` and the options of
+        **options: run options (`runs.options.RunOptions`), and `reference` and the options of
             the ablation.
 
     A trial that fails under one set of heads is excluded from all, with a warning (`meta["left_out"]`).
@@ -77,9 +75,9 @@ def transfer_matrix(
     a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
 
     Example:
-        >>> tasks = {"first": others[:2], "second": planted.trials(2, seed=2)}
+        >>> asked = {"first": others[:2], "second": planted.trials(2, seed=2)}
         >>> found = lh.evidence.transfer_matrix(
-        ...     model, tasks, {"first": scores}, ks=[2], kind="zero", metric="greedy_match", generate=False, controls=()
+        ...     model, asked, {"first": scores}, ks=[2], kind="zero", metric="greedy_match", generate=False, controls=()
         ... )
         >>> found.per_trial.groupby(["method", "task"])["greedy_match"].mean()
         method  task
@@ -91,13 +89,14 @@ def transfer_matrix(
     """
     ablation, run = ablation_run(model, kind, options)
     controls = Controls.given(controls, BESIDE, ("random",), few=False, several=False)
-    for name in {NONE, RANDOM} & set(tasks):
+    for name in {NONE, RANDOM} & set(trials):
         raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
-    grid, shape = Grid.of(model, tasks, ablation, run, generate), head_geometry(model)
+    grid, shape = Grid.of(model, trials, ablation, run, generate), head_geometry(model)
     sizes = capped(ks, shape.n_layers * shape.n_heads)
     check_metric(metric, grid.trials, generate)
-    scored = {name: ranking for name, ranking in rankings.items() if isinstance(ranking, HeadScores)}
-    orders, completed = _orders(rankings, grid.tasks, shape, sizes[-1], controls.seed)
+    named = ranked_by_name(rankings)
+    scored = {name: ranking for name, ranking in named.items() if isinstance(ranking, HeadScores)}
+    orders, completed = _orders(named, grid.tasks, shape, sizes[-1], controls.seed)
     grid.check_independent(scored)
     check_scores_of(model, scored)
     check_ranks(scored, sizes)
@@ -116,13 +115,11 @@ def _orders(
     rankings: Mapping[str, Ranking], tasks: Mapping[str, Any], shape: HeadGeometry, most: int, seed: int
 ) -> tuple[dict[str, list[Head]], dict[str, int]]:
     """At least `most` heads of every source, best first; and the original length of each list that had to be completed."""
-    if not rankings:
-        raise ValueError("rankings is empty. Pass {task: HeadScores or list of heads}.")
     everyone = every_head(shape.n_layers, shape.n_heads)
     orders, completed = {}, {}
     for name, ranking in rankings.items():
         if name not in tasks:
-            raise ValueError(f"source {name!r} has no trials; the tasks are {', '.join(tasks)}. Add tasks[{name!r}].")
+            raise ValueError(f"source {name!r} has no trials; the tasks are {', '.join(tasks)}. Add trials[{name!r}].")
         if isinstance(ranking, HeadScores):
             shape.check_scores(ranking, f"ranking {name!r}")
             orders[name] = ranking.ranking()
@@ -148,7 +145,7 @@ def _sets(
         tops = {name: order[:k] for name, order in orders.items()}
         sets += [head_set(Condition.top(name, k), heads) for name, heads in tops.items()]
         drawn = controls.random(everyone, k)
-        sets += [head_set(Condition.random(k, RANDOM), heads, draw) for draw, heads in enumerate(drawn)]
+        sets += [head_set(Condition.random(k, method=RANDOM), heads, draw) for draw, heads in enumerate(drawn)]
         if drawn:
             names[str(k)] = [[str(head) for head in heads] for heads in drawn]
     return sets, names

@@ -148,29 +148,29 @@ class TransferMatrix(Drawn):
         tables = [cells.assign(task=target, value=found.means, trials=found.n) for target, found in measured]
         return pd.concat(tables, ignore_index=True)[[*KEY[:5], "metric", "value", "trials"]]
 
-    def drop(self, relative: bool = False) -> pd.DataFrame:
+    def drop(self, *, relative: bool = False) -> pd.DataFrame:
         """acc[t, 0] - acc[s, t, k]: rows (k, source), columns targets; `.loc[k]` is the matrix at one k."""
         rows = pd.MultiIndex.from_product([self.ks, self.sources], names=["k", "source"])
         by_k = np.moveaxis(self.cells.drop(relative), -1, 0)
         return pd.DataFrame(by_k.reshape(-1, len(self.targets)), rows, pd.Index(self.targets, name="target"))
 
-    def fragility(self, diagonal: bool = True, relative: bool = False) -> pd.DataFrame:
+    def fragility(self, *, diagonal: bool = True, relative: bool = False) -> pd.DataFrame:
         """T[t, k]: mean drop of a target over all sources, including its own unless `diagonal=False`."""
         return self.statistic("fragility", diagonal=diagonal, relative=relative)
 
-    def disruptivity(self, diagonal: bool = False, relative: bool = False) -> pd.DataFrame:
+    def disruptivity(self, *, diagonal: bool = False, relative: bool = False) -> pd.DataFrame:
         """E[s, k]: mean drop that a source's heads cause in the other targets; `diagonal=True` includes its own."""
         return self.statistic("disruptivity", diagonal=diagonal, relative=relative)
 
-    def specificity(self, relative: bool = False) -> pd.DataFrame:
+    def specificity(self, *, relative: bool = False) -> pd.DataFrame:
         """S[s, k] = drop[s, s, k] - E[s, k]: drop of a source's own task minus the mean drop of the others."""
         return self.statistic("specificity", relative=relative)
 
-    def beyond_random(self, diagonal: bool = True, relative: bool = False) -> pd.DataFrame:
+    def beyond_random(self, *, diagonal: bool = True, relative: bool = False) -> pd.DataFrame:
         """Fragility minus the mean drop from as many random heads."""
         return self.statistic("beyond_random", diagonal=diagonal, relative=relative)
 
-    def random(self, relative: bool = False) -> pd.DataFrame:
+    def random(self, *, relative: bool = False) -> pd.DataFrame:
         """Drop from random heads: a row per k and target with the mean, the range over draws, and the number of draws."""
         self._check("random", {"relative": relative})
         by_draw = self.cells.drop(relative, drawn=True).swapaxes(-1, -2).reshape(self.draws, -1)
@@ -181,7 +181,9 @@ class TransferMatrix(Drawn):
         """A statistic from `compare.cells.STATISTICS` by name, with its options: rows k, columns tasks."""
         return self._frame(name, self._compute(name, self.cells, options))
 
-    def resampled(self, name: str, n: int = 1000, seed: int = 0, **options: bool) -> Float[np.ndarray, "sample k task"]:
+    def resampled(
+        self, name: str, *, n: int = 1000, seed: int = 0, **options: bool
+    ) -> Float[np.ndarray, "sample k task"]:
         """A statistic on n bootstrap resamples of the items; all cells of a target use the same resample.
 
         Each target is resampled independently, seeded by its name and `seed`: matrices with the same items and seed get the
@@ -196,7 +198,7 @@ class TransferMatrix(Drawn):
         return self._compute(name, cells, options)
 
     def halves(
-        self, name: str, n: int = 100, seed: int = 0, **options: bool
+        self, name: str, *, n: int = 100, seed: int = 0, **options: bool
     ) -> tuple[Float[np.ndarray, "sample k task"], Float[np.ndarray, "sample k task"]]:
         """A statistic on both halves of n random splits of every target's items. Every target needs two items or groups."""
         checks.count("n", n)
@@ -207,7 +209,7 @@ class TransferMatrix(Drawn):
         return self._compute(name, first, options), self._compute(name, second, options)
 
     def interval(
-        self, name: str, level: float = 0.95, n: int = 2000, seed: int = 0, **options: bool
+        self, name: str, *, level: float = 0.95, n: int = 2000, seed: int = 0, **options: bool
     ) -> Interval[pd.DataFrame]:
         """A statistic with its bounds over items and draws of random heads, each with rows k, columns tasks.
 
@@ -220,7 +222,9 @@ class TransferMatrix(Drawn):
         low, high = np.moveaxis(self._bounds(name, alone, options, level, (n, seed)), -1, 0)
         return Interval(self._frame(name, values), self._frame(name, low), self._frame(name, high), level)
 
-    def over_tasks(self, name: str, level: float = 0.95, n: int = 2000, seed: int = 0, **options: bool) -> pd.DataFrame:
+    def over_tasks(
+        self, name: str, *, level: float = 0.95, n: int = 2000, seed: int = 0, **options: bool
+    ) -> pd.DataFrame:
         """The mean of a statistic over its tasks, with bounds as in `interval`: rows k, columns value, low, high.
 
         The tasks are the measured ones, not a sample of tasks. Tasks without a relative drop are omitted.
@@ -245,14 +249,16 @@ class TransferMatrix(Drawn):
         checks.level(level)
         if self.per_trial is None:
             enough = min(measured.n for measured in self._measured.values()) >= FEWEST
-            return of_samples(self.resampled(name, *draw, **options), averaged, level) * (1 if enough else np.nan)
+            return of_samples(self.resampled(name, n=draw[0], seed=draw[1], **options), averaged, level) * (
+                1 if enough else np.nan
+            )
         items = {target: measured for target, measured in self._measured.items() if isinstance(measured, Items)}
         found, bounds = contributions(self._layout, items, name, options), np.empty((*averaged.shape[:2], 2))
         for k, column in np.ndindex(averaged.shape[:2]):
             bounds[k, column] = of_items(found, k, averaged[k, column], level, draw)[1:]
         return bounds
 
-    def plot(self, k: int | None = None, relative: bool = False, title: str | None = None) -> go.Figure:
+    def plot(self, k: int | None = None, *, relative: bool = False, title: str | None = None) -> go.Figure:
         """Heat map of the drops, source by target, at one k (default: the largest)."""
         from lens_heads import plots
 

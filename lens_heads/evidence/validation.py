@@ -35,7 +35,7 @@ from lens_heads.stats.correlation import pearson
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-BESIDE = Controls("random_like", draws=5)
+BESIDE = Controls("random_like")
 """The controls by default."""
 _OLDER = {"group": "method", **{f"trial_{name}": name for name in COLUMNS}}
 """What older files call the columns."""
@@ -102,7 +102,7 @@ class MatchValidation(Drawn):
             rows.append(row | {"random_low": np.min(random), "random_high": np.max(random)})
         return pd.DataFrame(rows)
 
-    def plot(self, title: str | None = None) -> go.Figure:
+    def plot(self, *, title: str | None = None) -> go.Figure:
         """The drop of every task for every group: heads of a, their partners, and random heads."""
         from lens_heads import plots
 
@@ -135,11 +135,11 @@ def validate_match(
     match: HeadMatch,
     model_a: Model,
     model_b: Model,
-    tasks_a: Tasks,
-    tasks_b: Tasks | None = None,
+    trials_a: Tasks,
+    trials_b: Tasks | None = None,
     *,
     groups: Mapping[str, HeadScores | AnyHeads],
-    k: int = 10,
+    k: int = 5,
     kind: str | tuple[Ablation, Ablation],
     controls: AnyControls = BESIDE,
     **run: Unpack[RunOptions],
@@ -147,7 +147,7 @@ def validate_match(
     """Ablate groups of heads in a, their partners in b, and random heads of b at the same depth; compare which tasks break.
 
     Args:
-        tasks_a, tasks_b: trials by task, with the same task names for both models; b defaults to the tasks of a.
+        trials_a, trials_b: trials by task, with the same task names for both models; b defaults to the tasks of a.
         groups: heads of a by name, or scores of a's heads, of which the top `k` are used. Unmatched heads are skipped.
         kind: as in `ablate`, or one `Ablation` per model if the kind needs a reference.
         controls: "random_like": random heads of b, as many in each depth bin of the match (not in each layer, as elsewhere) as
@@ -171,13 +171,13 @@ def validate_match(
         >>> bool(abs(drops["a"] - drops["matched"]) < 1e-4)
         True
     """
-    tasks_b = tasks_a if tasks_b is None else tasks_b
-    _check_sides(match, (model_a, model_b), tasks_a, tasks_b)
+    trials_b = trials_a if trials_b is None else trials_b
+    _check_sides(match, (model_a, model_b), trials_a, trials_b)
     kinds, options = (kind, kind) if isinstance(kind, str) else kind, Run.of(run)
     outs = [None if options.out is None else Path(options.out) / side for side in "ab"]
     grids = [
-        Grid.of(model, tasks, Ablation.of(model, how), replace(options, out=out), generate=False)
-        for model, tasks, how, out in zip((model_a, model_b), (tasks_a, tasks_b), kinds, outs, strict=True)
+        Grid.of(model, trials, Ablation.of(model, how), replace(options, out=out), generate=False)
+        for model, trials, how, out in zip((model_a, model_b), (trials_a, trials_b), kinds, outs, strict=True)
     ]
     controls = Controls.given(controls, BESIDE, ("random_like",), few=False, several=False)
     sets = _sets(match, groups, k, controls)
@@ -195,10 +195,10 @@ def validate_match(
     return found
 
 
-def _check_sides(match: HeadMatch, models: tuple[Model, Model], tasks_a: Tasks, tasks_b: Tasks) -> None:
+def _check_sides(match: HeadMatch, models: tuple[Model, Model], trials_a: Tasks, trials_b: Tasks) -> None:
     """ValueError unless these are the matched models, with tasks of the same names."""
-    if not tasks_a or set(tasks_a) != set(tasks_b):
-        raise ValueError(f"tasks of a are {sorted(tasks_a)}, those of b {sorted(tasks_b)}. Use the same names.")
+    if not trials_a or set(trials_a) != set(trials_b):
+        raise ValueError(f"tasks of a are {sorted(trials_a)}, those of b {sorted(trials_b)}. Use the same names.")
     for model, wanted, owner in zip(models, (match.shape_a, match.shape_b), match.identities, strict=True):
         shape = head_geometry(model)
         if (shape.n_layers, shape.n_heads) != wanted:
@@ -234,7 +234,7 @@ def _sets(
             raise ValueError(f"group {name!r} has no head with a partner in {match.meta['model_b']}. Name other heads.")
         in_a.append(head_set(Condition(name, "a", len(heads)), heads))
         in_b.append(head_set(Condition(name, "matched", len(partners)), partners))
-        chance, drawn = Condition.random(len(partners), name), _as_deep(match, partners, controls)
+        chance, drawn = Condition.random(len(partners), method=name), _as_deep(match, partners, controls)
         in_b += [head_set(chance, heads, draw) for draw, heads in enumerate(drawn)]
     return in_a, in_b
 

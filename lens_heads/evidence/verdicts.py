@@ -63,6 +63,7 @@ def breaks(
     curve: AblationCurve,
     ranking: str | None = None,
     k: int | None = None,
+    *,
     metric: str = "logprob",
     task: str | None = None,
     share: float = HALF,
@@ -90,10 +91,10 @@ def breaks(
     task = task or curve.main_task
     cost, ranks, against, sets = _beyond_random(curve, lead, metric, task)
     _check(curve, [Condition.no_needle()], task)
-    lost, trials = curve.share_lost(lead, metric, task), len(curve.values(lead, metric, task))
+    lost, trials = curve.share_lost(lead, metric, task=task), len(curve.values(lead, metric, task=task))
     text = f"{nats(cost, metric)} beyond {against}{benefit(lost)}"
     question = f"{lead.method}'s top {lead.k} heads break {task}"
-    return judged_break(Verdict(question, UNTOLD, text, cost, lost, ranks, trials, sets=sets), share)
+    return judged_break(Verdict(question, UNTOLD, text, cost, lost, ranks, trials, sets=sets), share=share)
 
 
 @typed
@@ -101,6 +102,7 @@ def harms(
     curve: AblationCurve,
     ranking: str | None = None,
     k: int | None = None,
+    *,
     metric: str = "logprob",
     task: str | None = None,
 ) -> Verdict:
@@ -121,7 +123,7 @@ def harms(
     cost, ranks, against, sets = _beyond_random(curve, lead, metric, task)
     question, trials = (
         f"{lead.method}'s top {lead.k} heads cost {task} more than random heads",
-        len(curve.values(lead, metric, task)),
+        len(curve.values(lead, metric, task=task)),
     )
     found = Verdict(
         question, UNTOLD, f"{nats(cost, metric)} beyond {against}", cost, ranks=ranks, trials=trials, sets=sets
@@ -133,7 +135,7 @@ def harms(
 
 @typed
 def negligible(
-    curve: AblationCurve, k: int, metric: str = "logprob", task: str | None = None, margin: float = MARGIN
+    curve: AblationCurve, k: int, *, metric: str = "logprob", task: str | None = None, margin: float = MARGIN
 ) -> Verdict:
     """Do k random heads cost a task next to nothing? Equivalence as in `spared`, against no ablation.
 
@@ -147,14 +149,14 @@ def negligible(
     checks.whole_number("k", k)
     task, random, none = task or curve.main_task, Condition.random(k), Condition.none()
     _check(curve, [none, random], task)
-    cost = curve.difference(none, random, metric, task)
-    upper = curve.difference(none, random, metric, task, level=1 - 2 * ALPHA).high
+    cost = curve.difference(none, random, metric, task=task)
+    upper = curve.difference(none, random, metric, task=task, level=1 - 2 * ALPHA).high
     text = f"{nats(cost, metric)}{bound(upper)}, margin {margin:g}"
-    trials, sets = curve.draws(random, metric, task).shape
+    trials, sets = curve.draws(random, metric, task=task).shape
     question = f"{k} random heads cost {task} next to nothing"
     if _at_floor(curve, metric, task):
         return Verdict(question, UNTOLD, f"{text}; {NOTHING_RIGHT}", cost, trials=trials, sets=sets)
-    return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin)
+    return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin=margin)
 
 
 @typed
@@ -162,6 +164,7 @@ def spared(
     curve: AblationCurve,
     ranking: str | None = None,
     k: int | None = None,
+    *,
     metric: str = "logprob",
     task: str | None = None,
     margin: float = MARGIN,
@@ -182,14 +185,17 @@ def spared(
     _check_margin(margin, metric)
     random = Condition.random(lead.k)
     _check(curve, [lead, random, Condition.none()], task)
-    cost = curve.difference(random, lead, metric, task)
-    upper = curve.difference(random, lead, metric, task, level=1 - 2 * ALPHA).high
+    cost = curve.difference(random, lead, metric, task=task)
+    upper = curve.difference(random, lead, metric, task=task, level=1 - 2 * ALPHA).high
     text = f"{nats(cost, metric)} beyond random heads{bound(upper)}, margin {margin:g}"
-    question, trials = f"{task} is spared by {lead.method}'s top {lead.k} heads", len(curve.values(lead, metric, task))
-    sets = curve.draws(random, metric, task).shape[1]
+    question, trials = (
+        f"{task} is spared by {lead.method}'s top {lead.k} heads",
+        len(curve.values(lead, metric, task=task)),
+    )
+    sets = curve.draws(random, metric, task=task).shape[1]
     if _at_floor(curve, metric, task):
         return Verdict(question, UNTOLD, f"{text}; {NOTHING_RIGHT}", cost, trials=trials, sets=sets)
-    return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin)
+    return judged_spared(Verdict(question, UNTOLD, text, cost, trials=trials, sets=sets), upper, margin=margin)
 
 
 NOTHING_RIGHT = "no trial is right without ablation, so nothing can be lost"
@@ -197,7 +203,7 @@ NOTHING_RIGHT = "no trial is right without ablation, so nothing can be lost"
 
 def _at_floor(curve: AblationCurve, metric: str, task: str) -> bool:
     """Whether a share of right answers is 0 before anything is ablated."""
-    return not in_nats(metric) and not curve.values(Condition.none(), metric, task).any()
+    return not in_nats(metric) and not curve.values(Condition.none(), metric, task=task).any()
 
 
 def _check_margin(margin: float, metric: str) -> None:
@@ -214,6 +220,7 @@ def costs_more(
     ranking: str,
     other: str,
     k: int | None = None,
+    *,
     metric: str = "logprob",
     task: str | None = None,
 ) -> Verdict:
@@ -230,10 +237,10 @@ def costs_more(
     lead, task = _condition(curve, ranking, k), task or curve.main_task
     against = Condition.top(other, lead.k)
     _check(curve, [lead, against], task)
-    cost = curve.difference(against, lead, metric, task)
+    cost = curve.difference(against, lead, metric, task=task)
     question, trials = (
         f"{ranking}'s top {lead.k} heads cost {task} more than {other}'s",
-        len(curve.values(lead, metric, task)),
+        len(curve.values(lead, metric, task=task)),
     )
     verdict = Verdict(question, UNTOLD, nats(cost, metric), cost, trials=trials)
     mine, theirs = (set(curve.heads(one).split(",")) for one in (lead, against))
@@ -250,11 +257,11 @@ def _beyond_random(
     """The cost beyond the random control that leaves the least of it, the rank among each control's draws, its name and draws."""
     uniform, like = Condition.random(lead.k), Condition.random_like(lead.method, lead.k)
     _check(curve, [Condition.none(), lead, uniform], task)
-    controls = [uniform, *([like] if like in curve.conditions(task) else [])]
-    costs = {control: curve.difference(control, lead, metric, task) for control in controls}
+    controls = [uniform, *([like] if like in curve.conditions(task=task) else [])]
+    costs = {control: curve.difference(control, lead, metric, task=task) for control in controls}
     ranks = {}
     for control in controls:
-        draws, mine = curve.pair(control, lead, metric, task)
+        draws, mine = curve.pair(control, lead, metric, task=task)
         ranks[control.set] = rank_p(mine.to_numpy(float)[:, 0], draws.to_numpy(float).T)
     hardest = min(controls, key=lambda control: costs[control].low)
     name = "random heads" if hardest.set == "random" else "random heads of the same layers"
@@ -286,7 +293,7 @@ def _check(curve: AblationCurve, conditions: list[Condition], task: str) -> None
     """ValueError unless the task was measured under every condition."""
     if task not in curve.tasks:
         raise ValueError(f"task {task!r} was not measured: use {', '.join(curve.tasks)}")
-    measured = curve.conditions(task)
+    measured = curve.conditions(task=task)
     missing = next((one for one in conditions if one not in measured), None)
     if missing is None:
         return
@@ -303,7 +310,7 @@ def _check(curve: AblationCurve, conditions: list[Condition], task: str) -> None
 
 @typed
 def judge(
-    curve: AblationCurve, ranking: str | None = None, k: int | None = None, metric: str = "logprob"
+    curve: AblationCurve, ranking: str | None = None, k: int | None = None, *, metric: str = "logprob"
 ) -> list[Verdict]:
     """Every verdict on a ranking's top k heads that a curve allows.
 
@@ -323,14 +330,14 @@ def judge(
     first = breaks if Condition.no_needle() in curve.conditions() else harms
     alike = [one.method for one in curve.conditions() if (one.set, one.k) == (lead.set, lead.k) and one != lead]
     return [
-        first(curve, lead.method, lead.k, metric),
-        *(costs_more(curve, lead.method, other, lead.k, metric) for other in alike),
-        *(spared(curve, lead.method, lead.k, metric, task) for task in curve.tasks[1:]),
+        first(curve, lead.method, lead.k, metric=metric),
+        *(costs_more(curve, lead.method, other, lead.k, metric=metric) for other in alike),
+        *(spared(curve, lead.method, lead.k, metric=metric, task=task) for task in curve.tasks[1:]),
     ]
 
 
 @typed
-def smallest_k(curve: AblationCurve, ranking: str, share: float = HALF, metric: str = "logprob") -> int:
+def smallest_k(curve: AblationCurve, ranking: str, *, share: float = HALF, metric: str = "logprob") -> int:
     """The smallest k at which a ranking's heads remove `share` of the benefit (`benefit_lost`); the largest, if none does.
 
     A rule for choosing k before a verdict, on a curve of selection trials (`ablation_curve(..., selecting=True)`).

@@ -97,7 +97,7 @@ class Verdict(Tabled):
 
 
 @typed
-def judged_break(found: Verdict, share: float = HALF) -> Verdict:
+def judged_break(found: Verdict, *, share: float = HALF) -> Verdict:
     """`breaks` from its numbers: the cost, the share lost and the ranks of a verdict that has no word yet.
 
     `found`: with these numbers.
@@ -127,7 +127,7 @@ def ranked(found: Verdict) -> Verdict:
 
 
 @typed
-def judged_spared(found: Verdict, upper: float, margin: float = MARGIN) -> Verdict:
+def judged_spared(found: Verdict, upper: float, *, margin: float = MARGIN) -> Verdict:
     """`spared` from its numbers: the cost of a verdict that has no word yet, and its one-sided bound.
 
     `found`: with its cost. `upper`: that bound. `margin`: as in `spared`.
@@ -148,7 +148,7 @@ def untold(verdict: Verdict, found: Interval[float], at: float) -> Verdict:
         return replace(
             verdict, because=f"{verdict.because} (no interval below five trials, groups of trials or random sets)"
         )
-    return replace(verdict, would_tell=n_to_tell(found.value, found.half_width, verdict.trials, at))
+    return replace(verdict, would_tell=n_to_tell(found.value, half_width=found.half_width, n=verdict.trials, at=at))
 
 
 def nats(found: Interval[float], metric: str = "logprob") -> str:

@@ -64,7 +64,7 @@ class Circuit(Drawn):
         ]
         return pd.DataFrame(rows, columns=["stage", "head", "share", "receivers"])
 
-    def plot(self, title: str | None = None) -> go.Figure:
+    def plot(self, *, title: str | None = None) -> go.Figure:
         """A map of the heads, coloured by the first stage that has them; hover has their shares of the gap in every stage."""
         from lens_heads import plots
 

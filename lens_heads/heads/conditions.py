@@ -61,7 +61,7 @@ class Condition:
         return cls(method, "bottom", k)
 
     @classmethod
-    def random(cls, k: int, method: str = "any") -> Condition:
+    def random(cls, k: int, *, method: str = "any") -> Condition:
         """k random heads of all heads, in several draws."""
         return cls(method, "random", k)
 

@@ -69,7 +69,7 @@ def read_gates(path: str | Path, *, model: str = "") -> HeadScores:
         raise ValueError(f"{path} has no gates: write a line of numbers per layer")
     meta = {"file": path.name, "source": "DuoAttention, arXiv 2410.10819"} | ({"model": model} if model else {})
     return HeadScores.from_trials(
-        "duo_gate", torch.tensor([rows]).clamp(0, 1), ["training"], meta, unit="kv_head", signed=False
+        "duo_gate", torch.tensor([rows]).clamp(0, 1), ["training"], meta=meta, unit="kv_head", signed=False
     )
 
 

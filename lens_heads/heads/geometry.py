@@ -55,7 +55,12 @@ class HeadGeometry:
         return self.n_heads // self.n_kv_heads
 
     def reaches(
-        self, layer: int, rows: Int[Tensor, "*row"], keys: Int[Tensor, "*key"], first: Int[Tensor, "*batch"] | int = 0
+        self,
+        layer: int,
+        rows: Int[Tensor, "*row"],
+        keys: Int[Tensor, "*key"],
+        *,
+        first: Int[Tensor, "*batch"] | int = 0,
     ) -> Bool[Tensor, "..."]:
         """Which keys a layer's rows may attend to, by absolute positions that broadcast: none after the row, outside the
         layer's window or chunk, or before `first`, where a row's text begins behind its padding."""

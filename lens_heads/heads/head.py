@@ -52,7 +52,7 @@ class Head:
         return f"{self.layer}-{self.head}"
 
     @classmethod
-    def parse(cls, value: Head | str | Sequence[int], unit: Unit = "query_head") -> Head:
+    def parse(cls, value: Head | str | Sequence[int], *, unit: Unit = "query_head") -> Head:
         """Read "L12H1", "12-1", "12.1" or a pair (12, 1): heads of `unit`, and "L12K1" where that is "kv_head".
 
         A `Head` keeps its own unit.
@@ -104,7 +104,7 @@ def parse_heads(heads: AnyHeads, unit: Unit = "query_head") -> list[Head]:
     listed: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
     if isinstance(heads, Sequence) and len(listed) == 2 and all(whole(number) is not None for number in listed):
         listed = [tuple(listed)]
-    return list(dict.fromkeys(Head.parse(head, unit) for head in listed))
+    return list(dict.fromkeys(Head.parse(head, unit=unit) for head in listed))
 
 
 def split_heads(text: str) -> list[str]:

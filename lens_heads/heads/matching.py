@@ -82,7 +82,7 @@ class HeadMatch(Drawn):
         """The partners of some heads of a, in their order; unmatched heads are skipped."""
         return [found for head in parse_heads(heads) if (found := self.partner(head)) is not None]
 
-    def plot(self, heads: AnyHeads | None = None, title: str | None = None) -> go.Figure:
+    def plot(self, heads: AnyHeads | None = None, *, title: str | None = None) -> go.Figure:
         """Both models side by side, with a line from each head (or each of `heads`) to its partner."""
         from lens_heads import plots
 

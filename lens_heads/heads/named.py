@@ -16,7 +16,12 @@ AnyRankings: TypeAlias = Mapping[str, HeadScores] | Iterable[HeadScores] | HeadS
 
 
 class Rankings(Tabled, dict[str, HeadScores]):
-    """Rankings by name; a notebook shows the best heads of each."""
+    """Rankings by name; a notebook shows the best heads of each.
+
+    Example:
+        >>> lh.rank(model, trials, "locos", progress=False).frame["ranking"].tolist()
+        ['locos']
+    """
 
     def __missing__(self, name: Any) -> HeadScores:
         close = difflib.get_close_matches(str(name), self, 1)

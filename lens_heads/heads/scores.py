@@ -116,6 +116,7 @@ class HeadScores(Drawn):
         method: str,
         per_trial: Float[Tensor, "trial layer head"],
         trial_ids: Sequence[str],
+        *,
         meta: dict[str, Any] | None = None,
         **about: Any,
     ) -> HeadScores:
@@ -172,7 +173,7 @@ class HeadScores(Drawn):
         check_ranked(self.method, self)
         return self.ranking()[::-1][: self._count(k)]
 
-    def random(self, k: int, seed: int = 0, like: Literal["layer"] | None = None) -> list[Head]:
+    def random(self, k: int, *, seed: int = 0, like: Literal["layer"] | None = None) -> list[Head]:
         """k random heads of all, those of the top k among them, as the control "random" draws them (see `Controls`).
 
         `like="layer"` matches the top k's number of heads in each layer ("random_like"), so that depth alone cannot explain a
@@ -184,7 +185,7 @@ class HeadScores(Drawn):
         ranked, k = self.ranking(), self._count(k)
         return random_heads(ranked, k, seed) if like is None else random_like(ranked[:k], ranked, seed)
 
-    def interval(self, level: float = 0.95, n: int = 1000, seed: int = 0) -> stats.Interval[Tensor]:
+    def interval(self, *, level: float = 0.95, n: int = 1000, seed: int = 0) -> stats.Interval[Tensor]:
         """Every head's mean over trials with its bounds, each [layer, head]; see `stats.mean_interval`.
 
         NaN below five trials or groups, for heads `selected` on these trials, whose intervals would be biased upwards, and for
@@ -214,7 +215,7 @@ class HeadScores(Drawn):
             return stats.family_wise_p(self.sign * self.values, self.sign * self.null)
         return stats.positive_mean_p(self.sign * self._independent)
 
-    def significant(self, alpha: float = 0.05) -> Bool[Tensor, "layer head"]:
+    def significant(self, *, alpha: float = 0.05) -> Bool[Tensor, "layer head"]:
         """Heads above the null at alpha: their family-wise error with a `null`, else their false-discovery rate.
 
         The latter is Benjamini and Hochberg's procedure over all heads. ValueError where `untested` says why not.
@@ -223,7 +224,7 @@ class HeadScores(Drawn):
         p = self.p_values()
         return stats.benjamini_hochberg(p, alpha=alpha) if self.null is None else p <= alpha
 
-    def untested(self, alpha: float = 0.05) -> str:
+    def untested(self, *, alpha: float = 0.05) -> str:
         """Why `significant(alpha)` has no answer, and what to do about it; empty if it has one."""
         return self._untested(checks.share("alpha", alpha, "0.05"))
 
@@ -247,13 +248,13 @@ class HeadScores(Drawn):
         top = ranked[: self._count(k)]
         return [head for head in top if k < len(ranked) and self[head] == self[ranked[k]] and head not in chosen]
 
-    def reliability(self, n: int = 100, seed: int = 0) -> float:
+    def reliability(self, *, n: int = 100, seed: int = 0) -> float:
         """Split-half reliability: mean Spearman over n random halvings, Spearman-Brown corrected; NaN if `selected`."""
         checks.count("n", n)
         checks.seed(seed)
         return math.nan if self.selected else stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
 
-    def stability(self, k: int, n: int = 100, seed: int = 0) -> stats.TopKStability:
+    def stability(self, k: int, *, n: int = 100, seed: int = 0) -> stats.TopKStability:
         """Would other trials choose the same top k? Jaccard of random halves against chance; see `stats.top_k_stability`.
 
         ValueError for heads `selected` on these trials.
@@ -280,7 +281,7 @@ class HeadScores(Drawn):
         rows = [{"layer": at.layer, "head": at.head, "name": str(at), "score": self[at]} for at in ranked]
         return pd.DataFrame(rows, columns=["layer", "head", "name", "score"])
 
-    def plot(self, title: str | None = None) -> go.Figure:
+    def plot(self, *, title: str | None = None) -> go.Figure:
         """A heatmap of the scores, layer by head."""
         from lens_heads import plots
 
@@ -299,7 +300,7 @@ class HeadScores(Drawn):
     def _size(self) -> str:
         return f"{self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials"
 
-    def save(self, path: str | Path, form: Literal["envelope", "lists"] = "envelope") -> Path:
+    def save(self, path: str | Path, *, form: Literal["envelope", "lists"] = "envelope") -> Path:
         """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals; and the null) or "lists" (Wu et al.).
 
         "lists" is in the order of the published files, layer by layer, on which HeadKV's loader relies; "envelope" lists the best
@@ -325,7 +326,7 @@ class HeadScores(Drawn):
         )
 
     @classmethod
-    def load(cls, path: str | Path, method: str | None = None) -> HeadScores:
+    def load(cls, path: str | Path, *, method: str | None = None) -> HeadScores:
         """Read either published JSON form; `method` names scores of a file that does not (default without either: "copy").
 
         Warns of the "lists" form, which says nothing of the method, the model and the trials, so that none of these is checked.
@@ -338,7 +339,7 @@ class HeadScores(Drawn):
         about: dict[str, Any] = {name: meta.pop(name) for name in _ABOUT if name in meta}
         try:
             unit = about.get("unit", "query_head")
-            about["order"] = tuple(Head.parse(head, unit) for head in meta.pop("order", ()))
+            about["order"] = tuple(Head.parse(head, unit=unit) for head in meta.pop("order", ()))
         except ValueError as error:
             raise ValueError(f"{path}: meta.order: {error}") from None
         about["model"] = ModelIdentity.stored(meta)
@@ -360,7 +361,7 @@ class HeadScores(Drawn):
             raise ValueError(f"{path} holds scores of method {written!r}: leave out method={method!r}")
         named, values = method or meta.pop("method", None) or "copy", meta.pop("values", None)
         try:
-            found = cls.from_trials(named, read.per_trial, read.trial_ids, meta, null=read.null, **about)
+            found = cls.from_trials(named, read.per_trial, read.trial_ids, meta=meta, null=read.null, **about)
             return found if values is None else replace(found, values=torch.tensor(values))
         except ValueError as error:  # What no field shows by itself: ids that occur twice, sums that are not finite.
             raise ValueError(f"{path}: {error}") from None
@@ -372,7 +373,7 @@ class HeadScores(Drawn):
 
     def _own(self, head: Head | str | Sequence[int]) -> Head:
         """A head in any notation, as one of the unit that these scores are of. ValueError for a kv head among query heads."""
-        found = Head.parse(head, self.unit)
+        found = Head.parse(head, unit=self.unit)
         if found.unit == "kv_head" != self.unit:
             raise ValueError(
                 f"{self.method} scores query heads, but {found} is a kv head: units.query_heads are its own"

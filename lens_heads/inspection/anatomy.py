@@ -46,6 +46,11 @@ class KvGroups(OneRow):
 
     `covered` groups contain at least one of them; `expected` is the exact mean of that for k random heads; the fullest
     group contains `largest`. If `covered` is below `expected`, the heads tend to share keys and values.
+
+    Example:
+        >>> found = lh.inspection.kv_groups(scores, k=2, group=2)
+        >>> found.covered, found.largest
+        (2, 1)
     """
 
     k: int
@@ -88,6 +93,11 @@ class Concentration(OneRow):
     `top_1`, `top_5`, `top_10`: share of the total positive score in the best 1, 5, 10 % of all heads (rounded up to whole
     heads). `gini`: Gini coefficient of the positive parts, 0 if all heads are equal, (n - 1) / n if one has everything.
     `half`: how many heads carry half of the total. `positive`: how many of the `n` heads are above zero.
+
+    Example:
+        >>> found = lh.inspection.concentration(scores)
+        >>> found.top_1 <= found.top_5 <= found.top_10
+        True
     """
 
     n: int

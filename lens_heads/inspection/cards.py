@@ -90,7 +90,7 @@ class HeadCards(Drawn):
         """How many heads there are of each kind; "" counts those without."""
         return {str(kind): int(n) for kind, n in self.frame["kind"].value_counts().items()}
 
-    def plot(self, title: str | None = None) -> go.Figure:
+    def plot(self, *, title: str | None = None) -> go.Figure:
         """A map of the heads, coloured by kind."""
         from lens_heads import plots
 
@@ -155,7 +155,7 @@ def describe(
 
 def _prose(tokenizer: Any, shape: HeadGeometry) -> list[str]:
     """The texts that are read by default. ValueError where the context is too short for them."""
-    texts = common_texts(TEXTS)
+    texts = common_texts(n=TEXTS)
     longest = max(len(prompt_start(tokenizer, one)) for one in texts)
     if longest > shape.n_ctx:
         raise ValueError(

@@ -75,7 +75,7 @@ class Influence(Drawn):
         frame["influence"] = frame["difference"] / frame["loss"]
         return frame.sort_values("influence", ascending=False, ignore_index=True)
 
-    def plot(self, document: str | None = None, title: str | None = None) -> go.Figure:
+    def plot(self, document: str | None = None, *, title: str | None = None) -> go.Figure:
         """The difference over one document's tokens (the most influenced one's, if None)."""
         from lens_heads import plots
 

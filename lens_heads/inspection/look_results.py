@@ -91,7 +91,7 @@ class Look(Tabled):
             raise ValueError(f"head {missing} was not looked at: there is {shown}")
         return [known[head] for head in wanted]
 
-    def only(self, heads: AnyHeads, steps: int | None = None) -> Look:
+    def only(self, heads: AnyHeads, *, steps: int | None = None) -> Look:
         """The same look at some of its heads, at its first `steps` steps. ValueError for none, and for a head not looked at."""
         if steps is not None:
             checks.whole_number("steps", steps)
@@ -102,7 +102,7 @@ class Look(Tabled):
         parts |= {name: getattr(self, name)[first] for name in per_step}
         return replace(self, heads=tuple(self.heads[at] for at in places), **parts)
 
-    def by_token(self, heads: AnyHeads, step: int = 0) -> pd.DataFrame:
+    def by_token(self, heads: AnyHeads, *, step: int = 0) -> pd.DataFrame:
         """What heads together read at one step: a row per position up to the step's own.
 
         Columns: position, token, part ("needle", "question" or ""), attention (mean over the heads), phi (their sum), share (of
@@ -133,7 +133,7 @@ class Look(Tabled):
         for place, head in enumerate(self.heads):
             for step, token in enumerate(self.produced_words):
                 phi, attention = self.phi[place, step].float(), self.attention[place, step].float()
-                raised, lowered = (" ".join(map(repr, self.top_words(head, step, side))) for side in (0, 1))
+                raised, lowered = (" ".join(map(repr, self.top_words(head, step=step, side=side))) for side in (0, 1))
                 row = {"head": str(head), "step": step, "token": token, "phi": float(phi.sum())}
                 row |= {"needle": _within(phi, self.needle), "question": _within(phi, self.question)}
                 row |= {"attention_needle": _within(attention, self.needle), "attention_first": float(attention[0])}
@@ -145,7 +145,7 @@ class Look(Tabled):
         """`by_head`: a row per head and step."""
         return self.by_head
 
-    def top_words(self, head: Head | str, step: int = 0, side: int = 0) -> list[str]:
+    def top_words(self, head: Head | str, *, step: int = 0, side: int = 0) -> list[str]:
         """The tokens that a head's write raises (side 0) or lowers (side 1) most at a step, as text."""
         if side not in (0, 1):
             raise ValueError(f"side={side!r}: use 0 for raised tokens, 1 for lowered ones")

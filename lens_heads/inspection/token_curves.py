@@ -61,7 +61,7 @@ class TokenCurve(Drawn):
         order = np.argsort(-values, kind="stable")[: checks.whole_number("n", n, 0, len(values))]
         return [int(i) for i in order if np.isfinite(values[i])]
 
-    def jumps(self, share: float = PREPLAN) -> list[int]:
+    def jumps(self, *, share: float = PREPLAN) -> list[int]:
         """The positions t of the `share` largest |c[t] - c[t + 1]|, in order: the paper's "preplan" tokens."""
         change = (self.values[:-1] - self.values[1:]).abs()
         known = torch.isfinite(change).nonzero()[:, 0]
@@ -70,7 +70,7 @@ class TokenCurve(Drawn):
         ]
         return sorted(int(i) for i in kept)
 
-    def plot(self, title: str | None = None) -> go.Figure:
+    def plot(self, *, title: str | None = None) -> go.Figure:
         """The curve over the text, with every token named on hover."""
         from lens_heads import plots
 

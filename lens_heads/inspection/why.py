@@ -103,7 +103,9 @@ class Why(Tabled):
     @property
     def payload(self) -> dict[str, Any]:
         """The data of the explorer on a page, which opens on these heads."""
-        found = record(contents(self.shape, self.scores, [self.look.trial]), [self.look.only(self.look.heads, STEPS)])
+        found = record(
+            contents(self.shape, self.scores, [self.look.trial]), [self.look.only(self.look.heads, steps=STEPS)]
+        )
         return {**found, "traits": {**found["traits"], "heads": list(map(str, self.heads))}}
 
     def __str__(self) -> str:
@@ -154,7 +156,7 @@ class Why(Tabled):
     def _read(self, heads: Any) -> pd.DataFrame:
         """`Look.by_token` as a mean over the steps looked at; a token that a step does not see contributes nothing there."""
         steps = range(len(self.look.rows))
-        frames = [self.look.by_token(heads, step) for step in steps]
+        frames = [self.look.by_token(heads, step=step) for step in steps]
         found = frames[-1].copy()
         for name in ("attention", "phi"):
             found[name] = sum(frame[name].reindex(found.index, fill_value=0.0) for frame in frames) / len(frames)

@@ -71,7 +71,7 @@ def ablate(
         >>> without.metrics["greedy_match"].mean().item()
         0.0
     """
-    ablation = Ablation.of(model, kind, reference, taken(options))
+    ablation = Ablation.of(model, kind, reference=reference, options=taken(options))
     require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])
     before = _REFERENCES.get()
     leaks = ablation.reference is not None and ablation.kind != "patch"  # That is of the run itself on purpose.
@@ -111,7 +111,7 @@ def ablate_each(
     The cache of a forward says which variant a row is (`Cache.assign`). Layers may hold only the first of the variants
     (`model.joining`), so sets come in the order of their lowest layers. One set is ablated in every row. Otherwise as `ablate`.
     """
-    shape, ablation = head_geometry(model), Ablation.of(model, kind, reference, options)
+    shape, ablation = head_geometry(model), Ablation.of(model, kind, reference=reference, options=options)
     chosen = torch.zeros(shape.n_layers, len(sets), shape.n_heads, dtype=torch.bool)
     for variant, heads in enumerate(sets):
         for layer, indices in by_layer(shape.check_heads(heads)).items():

@@ -56,6 +56,7 @@ class Ablation:
         cls,
         model: Model,
         kind: str | Ablation = "mean",
+        *,
         reference: Reference | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Ablation:
@@ -101,12 +102,12 @@ class Ablation:
         order, begins = by_lowest_layer(sets, n_layers)
         return order, [n_layers] * len(sets) if self.late else begins
 
-    def check_spans(self, trials: Sequence[Encoded], room: int = 0, what: str = "trials") -> None:
+    def check_spans(self, trials: Sequence[Encoded], *, room: int = 0, what: str = "trials") -> None:
         """ValueError if it has one span for each of another number of trials, or one that begins behind all that is run of its
         trial: `room` tokens may be generated."""
         given = self.options.get("span")
         if isinstance(self.reference, RowActivations):
-            self.reference.check_trials(trials, what)
+            self.reference.check_trials(trials, what=what)
         if isinstance(given, tuple):
             check_number(len(given), len(trials), what)
             check_within(torch.tensor(given), ends_of(trials, room))

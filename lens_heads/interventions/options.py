@@ -49,6 +49,6 @@ def ablation_run(
     """
     check_known(options, AblationRun.__annotations__)
     run, other = split(options)
-    ablation = Ablation.of(model, kind, other.pop("reference", None), taken(other))
+    ablation = Ablation.of(model, kind, reference=other.pop("reference", None), options=taken(other))
     require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])
     return ablation, Run.of(run)

@@ -61,7 +61,7 @@ class RowActivations:
                 f"{(shape.n_layers, shape.n_heads, shape.d_head)}: compute row_activations(model, donors) on this model"
             )
 
-    def check_trials(self, trials: Sequence[Encoded], what: str = "trials") -> None:
+    def check_trials(self, trials: Sequence[Encoded], *, what: str = "trials") -> None:
         """ValueError unless there is a donor for each trial, and none is its own."""
         if len(self.z) != len(trials):
             raise ValueError(

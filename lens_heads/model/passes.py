@@ -68,7 +68,7 @@ class Pass:
     ) -> Bool[Tensor, "#batch row key"]:
         """The keys that each row may attend to: causal, inside the layer's window or chunk, no padding."""
         rows, keys = self.positions(pattern.shape[-2], pattern.device), self.keys(pattern)
-        return shape.reaches(layer, rows[:, None], keys, self.padding(pattern, pattern.device)[:, None, None])
+        return shape.reaches(layer, rows[:, None], keys, first=self.padding(pattern, pattern.device)[:, None, None])
 
 
 _ANNOUNCED: ContextVar[tuple[Any, Pass] | None] = ContextVar("announced", default=None)

@@ -42,7 +42,7 @@ def transfer_map(matrix: TransferLike, *, k: int, relative: bool = False, title:
     check_members("transfer_map", matrix, "the result of transfer_matrix itself", "ks", "drop", "statistic")
     if k not in matrix.ks:
         raise ValueError(f"transfer_map: k={k} was not run. This matrix has k = {', '.join(map(str, matrix.ks))}.")
-    table = matrix.drop(relative).loc[k].copy()
+    table = matrix.drop(relative=relative).loc[k].copy()
     if matrix.draws:
         name = f"{RANDOM} ({matrix.draws} draws)" if matrix.draws > 1 else RANDOM
         table.loc[name] = matrix.statistic("random", relative=relative).loc[k]

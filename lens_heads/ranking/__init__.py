@@ -15,9 +15,9 @@ from lens_heads.ranking.gates.duo import duo
 from lens_heads.ranking.gates.fitted import Fitted
 from lens_heads.ranking.gates.hardkuma import hardkuma
 from lens_heads.ranking.gates.head_gating import HeadRoles, head_gating
-from lens_heads.ranking.gates.lofit import lofit
+from lens_heads.ranking.gates.lofit import Lofit, lofit
 from lens_heads.ranking.gates.passkeys import passkeys
-from lens_heads.ranking.gates.soft_injection import soft_injection
+from lens_heads.ranking.gates.soft_injection import Injected, soft_injection
 from lens_heads.ranking.masks.designs import draw_masks
 from lens_heads.ranking.masks.greedy import greedy, one_shot
 from lens_heads.ranking.masks.localize import localize, localize_heads
@@ -39,8 +39,8 @@ from lens_heads.ranking.rank import rank
 from lens_heads.ranking.registry import methods
 
 __all__ = [
-    "SCORERS", "Fit", "Fitted", "HeadRoles", "MaskedMetric", "Material", "Method", "Scorer", "Search",
-    "TokenMap", "attribute_ablation", "attribute_queries", "attribution_patch", "average_indirect_effect",
+    "SCORERS", "Fit", "Fitted", "HeadRoles", "Injected", "Lofit", "MaskedMetric", "Material", "Method", "Scorer",
+    "Search", "TokenMap", "attribute_ablation", "attribute_queries", "attribution_patch", "average_indirect_effect",
     "by_map", "common_texts", "draw_masks", "duo", "fit", "gradient_importance", "greedy", "hardkuma",
     "head_gating", "importance", "knockout_heads", "localize", "localize_heads", "lofit", "methods", "one_shot",
     "passkeys", "patch_heads", "path_patch", "probe_heads", "rank", "razor_attention_heads", "repeated_blocks",

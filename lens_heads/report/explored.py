@@ -63,7 +63,7 @@ def write(run: Path, to: Path | None = None) -> Path:
 
 
 @typed
-def write_explorer(explorer: Explorer, to: str | Path, title: str = "Heads, explored") -> Path:
+def write_explorer(explorer: Explorer, to: str | Path, *, title: str = "Heads, explored") -> Path:
     """Write what an explorer shows as a page that needs no kernel, and return its path.
 
     It holds the trials that were opened, with the chosen heads and the best of every score, and the history.

@@ -41,7 +41,7 @@ _SIGNS = {True: ("right", "✓"), False: ("wrong", "✗")}
 
 @typed
 def write_report(
-    path: str | Path, title: str, summary: Summary, sections: Sequence[Section], provenance: Provenance | None = None
+    path: str | Path, title: str, summary: Summary, sections: Sequence[Section], *, provenance: Provenance | None = None
 ) -> Path:
     """Write the page as one HTML file and return its path. The file is replaced atomically.
 

@@ -114,7 +114,8 @@ class Texts:
         cls,
         curve: AblationCurve,
         condition: Condition,
-        metric: str = "contains",
+        *,
+        metric: str,
         task: str | None = None,
         draw: int = 0,
         threshold: float = 0.5,
@@ -217,7 +218,7 @@ class Provenance:
     versions: Mapping[str, str]
 
     @classmethod
-    def now(cls, settings: Mapping[str, Any] | None = None, command: str | None = None) -> Provenance:
+    def now(cls, *, settings: Mapping[str, Any] | None = None, command: str | None = None) -> Provenance:
         """The current time and package versions, and the running command unless another is given."""
         packages = versions() | {"plotly": importlib.metadata.version("plotly"), "python": platform.python_version()}
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -366,8 +366,10 @@ def _misfit(name: str, signature: inspect.Signature, given: Mapping[str, Any], e
     open_ended = [f"**{each}" for each, kind in parts.items() if kind is kinds.VAR_KEYWORD]
     known = [each for each, kind in parts.items() if kind is not kinds.VAR_KEYWORD]
     unknown = None if open_ended else next((each for each in given if each not in known), None)
-    takes = f"{name} takes {', '.join(each for each in known if each not in by_keyword)}"
-    takes += f", and by keyword {', '.join([*by_keyword, *open_ended])}" if by_keyword or open_ended else ""
+    by_place, named = [each for each in known if each not in by_keyword], ", ".join([*by_keyword, *open_ended])
+    takes = f"{name} takes " + ", and ".join(
+        [*([", ".join(by_place)] if by_place else []), *([f"by keyword {named}"] if named else [])]
+    )
     if unknown is None:
         example = next(
             (f", e.g. {text}" for each, text in _EXAMPLES.items() if error.endswith(f"argument: '{each}'")), ""

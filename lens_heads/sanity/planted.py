@@ -104,6 +104,7 @@ class Planted(Tabled):
     def trials(
         self,
         n: int = 16,
+        *,
         length: int = 40,
         seed: int = 0,
         corrupt: bool = False,
@@ -179,7 +180,7 @@ class Planted(Tabled):
             )
         return made
 
-    def quality(self, scores: HeadScores, truth: AnyHeads | None = None) -> dict[str, float]:
+    def quality(self, scores: HeadScores, *, truth: AnyHeads | None = None) -> dict[str, float]:
         """How well a ranking finds the heads that matter, or those of `truth`: AUROC, average precision, precision at k.
 
         `truth`: heads, or their names. k is the number of such heads. A random ranking gets 0.5, and about their share of all

@@ -56,7 +56,7 @@ def planted_quality(
     for seed in listed:
         truth = planted_model(seed=seed, **options)
         wanted = truth.matters if roles is None else truth.of(*roles)
-        rows.append({**truth.quality(rank(truth), wanted), "share": len(wanted) / len(truth.roles)})
+        rows.append({**truth.quality(rank(truth), truth=wanted), "share": len(wanted) / len(truth.roles)})
     found = pd.DataFrame(rows)
     share = float(found["share"].mean())
     return over_seeds(found, level).assign(chance=[0.5, share, share], seeds=len(listed))

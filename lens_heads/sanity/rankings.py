@@ -43,4 +43,6 @@ def random_ranking(model: Model | HeadScores, *, seed: int = 0) -> HeadScores:
     n = shape[0] * shape[1]
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     values = ((order + 1) / n).reshape(1, *shape)
-    return HeadScores.from_trials(METHOD, values, [f"{METHOD} seed {seed}"], {"seed": seed}, unit=unit, model=owner)
+    return HeadScores.from_trials(
+        METHOD, values, [f"{METHOD} seed {seed}"], meta={"seed": seed}, unit=unit, model=owner
+    )

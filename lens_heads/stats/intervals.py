@@ -66,7 +66,7 @@ class Interval(_Estimate[T]):
         """Half the distance between the bounds."""
         return (self.high - self.low) / 2  # type: ignore[operator]  # numbers, tensors and tables subtract
 
-    def said(self: Interval[float], digits: int = 2) -> str:
+    def said(self: Interval[float], *, digits: int = 2) -> str:
         """In words: "0.57 [0.49, 0.65]", or that there is no interval.
 
         `digits`: behind the point.

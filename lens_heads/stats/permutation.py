@@ -57,13 +57,13 @@ class Permutation(OneRow):
     def r2(self) -> float:
         return self.r**2
 
-    def can_tell(self, alpha: float = 0.05) -> bool:
+    def can_tell(self, *, alpha: float = 0.05) -> bool:
         """Whether any data with these strata could have p <= alpha."""
         return math.isfinite(self.p) and self.smallest_p <= checks.share("alpha", alpha, "0.05")
 
-    def verdict(self, alpha: float = 0.05) -> str:
+    def verdict(self, *, alpha: float = 0.05) -> str:
         """ "correlated" if p <= alpha, else "cannot be told": always so where `can_tell` is False."""
-        return "correlated" if self.can_tell(alpha) and self.p <= alpha else "cannot be told"
+        return "correlated" if self.can_tell(alpha=alpha) and self.p <= alpha else "cannot be told"
 
 
 @typed

@@ -62,7 +62,7 @@ def needed(half_width_now: float, n_now: int, target: float) -> int:
 
 
 @typed
-def n_to_tell(estimate: float, half_width: float, n: int, at: float) -> int | None:
+def n_to_tell(estimate: float, *, half_width: float, n: int, at: float) -> int | None:
     """How many trials would have told an effect of the size seen from the threshold `at`; None if the two are equal.
 
     That is, how many would have an interval around `estimate` that excludes `at`, if `n` trials have `half_width`. None too

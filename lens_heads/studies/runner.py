@@ -281,10 +281,12 @@ def _write(
 ) -> None:
     """Write the page and the JSON of everything found so far."""
     command, page = command or running_command(), study.page(findings, pairs)
-    provenance = report.Provenance.now({"preset": study.preset, "settings": findings[0].settings["preset"]}, command)
+    provenance = report.Provenance.now(
+        settings={"preset": study.preset, "settings": findings[0].settings["preset"]}, command=command
+    )
     explored = sections({f"{each.model}: see the heads": out / plain_name(each.name, "model") for each in findings})
     parts = [*page.sections[:1], *explored, *page.sections[1:]]
-    report.write_report(out / "report.html", page.title, page.summary, parts, provenance)
+    report.write_report(out / "report.html", page.title, page.summary, parts, provenance=provenance)
     text = {"command": command, "preset": study.preset, "versions": versions(), **study.beside(findings)}
     text["models"] = {each.model: each.summary() for each in findings}
     text |= {"pairs": [each.summary() for each in pairs]} if pairs else {}

@@ -31,6 +31,7 @@ _CONTEXT = re.compile(r"\s*(?:Question|Q):\s*(.+?)\s*(?:Answer|A):\s*", re.DOTAL
 
 @typed
 def arithmetic(
+    *,
     n: int = 200,
     digits: int = 2,
     operations: Sequence[str] | str = ("+", "-"),

@@ -29,6 +29,7 @@ _SENTENCE = re.compile(r'(?<=[.?!])\s+(?=["A-Z])|(?<=[.?!]")\s+(?=["A-Z])')
 @typed
 def babilong(
     source: str = "packaged",
+    *,
     task: str = "qa2",
     config: str = "0k",
     n: int | None = None,

@@ -17,7 +17,9 @@ TOP = 150
 
 
 @typed
-def capitals(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
+def capitals(
+    *, n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False
+) -> list[Trial]:
     """Few-shot trials, country -> capital, with the capitals of three other countries as choices.
 
     The others are on the same continent where it has enough countries; within a split, Oceania has too few.

@@ -24,6 +24,7 @@ MBPP, HUMANEVAL = "google-research-datasets/mbpp", "openai/openai_humaneval"
 
 @typed
 def mbpp(
+    *,
     n: int | None = None,
     config: str = "full",
     split: str = "test",
@@ -63,6 +64,7 @@ def mbpp(
 
 @typed
 def humaneval(
+    *,
     n: int | None = None,
     seed: int = 0,
     path: str | Path | None = None,

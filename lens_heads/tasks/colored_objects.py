@@ -18,7 +18,7 @@ COLOURS: tuple[str, ...] = ("red", "blue", "green", "black", "white", "yellow", 
 
 
 @typed
-def colored_objects(n: int = 100, split: str = "select", seed: int = 0, chat: bool | None = False) -> list[Trial]:
+def colored_objects(*, n: int = 100, split: str = "select", seed: int = 0, chat: bool | None = False) -> list[Trial]:
     """Three coloured objects, one answered question about other objects, and the question about one of the three.
 
     Args, besides those of `lens_heads.tasks`:

@@ -14,7 +14,7 @@ from lens_heads.trials.trial import Trial
 
 @typed
 def continuation(
-    n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False
+    *, n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False
 ) -> list[Trial]:
     """Trials with four endings as choices, one of which makes sense; for `choice` and `choice_logprob`, not for decoding.
 

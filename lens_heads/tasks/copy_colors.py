@@ -17,7 +17,7 @@ LETTERS = "ABCD"
 
 @typed
 def copy_colors(
-    n: int = 100, split: str = "select", seed: int = 0, choices: int = 4, chat: bool | None = False
+    *, n: int = 100, split: str = "select", seed: int = 0, choices: int = 4, chat: bool | None = False
 ) -> list[Trial]:
     """Multiple choice by letter: "The hat is blue. What color is the hat?", after two answered questions of the same kind.
 

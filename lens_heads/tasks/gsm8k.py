@@ -20,6 +20,7 @@ _FINAL = re.compile(r"-?(\d[\d,]*)?\.?\d+")
 
 @typed
 def gsm8k(
+    *,
     n: int | None = None,
     split: str = "test",
     seed: int = 0,

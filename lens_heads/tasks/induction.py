@@ -13,7 +13,13 @@ from lens_heads.trials.trial import Trial
 
 @typed
 def induction(
-    n: int = 100, words: int = 10, repeats: int = 2, split: str | None = None, seed: int = 0, chat: bool | None = False
+    *,
+    n: int = 100,
+    words: int = 10,
+    repeats: int = 2,
+    split: str | None = None,
+    seed: int = 0,
+    chat: bool | None = False,
 ) -> list[Trial]:
     """Lists of distinct random words, written `repeats` times; the last repeat stops before one word, which is the answer.
 

@@ -16,6 +16,7 @@ from lens_heads.trials.trial import Trial
 
 @typed
 def ioi(
+    *,
     n: int | None = 100,
     split: str = "select",
     seed: int = 0,

@@ -16,6 +16,7 @@ HEX = "0123456789abcdef"
 
 @typed
 def key_value(
+    *,
     n: int = 100,
     pairs: int = 10,
     characters: int = 32,

@@ -99,6 +99,7 @@ class _Benchmark:
 
 @typed
 def hellaswag(
+    *,
     n: int | None = None,
     split: str | None = None,
     seed: int = 0,
@@ -128,6 +129,7 @@ def hellaswag(
 
 @typed
 def boolq(
+    *,
     n: int | None = None,
     split: str | None = None,
     seed: int = 0,
@@ -150,6 +152,7 @@ def boolq(
 
 @typed
 def arc_challenge(
+    *,
     n: int | None = None,
     split: str | None = None,
     seed: int = 0,
@@ -175,6 +178,7 @@ def arc_challenge(
 
 @typed
 def mmlu(
+    *,
     n: int | None = None,
     subjects: str | Sequence[str] | None = None,
     split: str | None = None,
@@ -206,6 +210,7 @@ def mmlu(
 
 @typed
 def wmdp(
+    *,
     n: int | None = None,
     subject: str = "bio",
     split: str | None = None,

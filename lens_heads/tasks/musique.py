@@ -28,6 +28,7 @@ _EARLIER_STEPS = re.compile(r"^\d+hop\d*__(?:\d+_)+")
 @typed
 def musique(
     source: str = "packaged",
+    *,
     n: int | None = None,
     seed: int = 0,
     hops: int | None = None,

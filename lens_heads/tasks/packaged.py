@@ -23,6 +23,7 @@ _MOST_WORDS = 400_000
 
 @typed
 def packaged(
+    *,
     split: str = "select",
     n: int | None = 60,
     context_length: int = 400,

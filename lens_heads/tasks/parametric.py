@@ -22,6 +22,7 @@ POPQA = "akariasai/PopQA"
 @typed
 def parametric(
     source: str = "cities",
+    *,
     n: int | None = None,
     seed: int = 0,
     path: str | Path | None = None,

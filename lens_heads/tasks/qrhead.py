@@ -17,6 +17,7 @@ HUB = "PrincetonPLI/QRHead"
 @typed
 def qrhead(
     path: str | Path | None = None,
+    *,
     n: int | None = None,
     words: int | None = None,
     shuffle: int | None = None,

@@ -15,7 +15,7 @@ from lens_heads.trials.trial import Trial
 
 
 @typed
-def rhyme(n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
+def rhyme(*, n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False) -> list[Trial]:
     """Few-shot trials that ask for a rhyme, with one rhyming word and three others as choices.
 
     Args, besides those of `lens_heads.tasks`:

@@ -32,7 +32,7 @@ HALVES = {"select": ("days", "letters", "ordinals"), "test": ("months", "number 
 
 @typed
 def succession(
-    n: int | None = None, shown: int = 3, split: str | None = None, seed: int = 0, chat: bool | None = False
+    *, n: int | None = None, shown: int = 3, split: str | None = None, seed: int = 0, chat: bool | None = False
 ) -> list[Trial]:
     """Consecutive words of a sequence, such as "Tuesday, Wednesday, Thursday,", and the word that follows.
 

@@ -16,7 +16,7 @@ from lens_heads.trials.trial import Trial
 
 @typed
 def swearing(
-    words: str | Path, n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False
+    words: str | Path, *, n: int | None = None, split: str | None = None, seed: int = 0, chat: bool | None = False
 ) -> list[Trial]:
     """Mild, original scene openings that stop where someone might swear ("... with the hammer and shouted:").
 

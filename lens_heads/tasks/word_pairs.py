@@ -18,6 +18,7 @@ LABELS = ("true", "shuffled")
 
 @typed
 def word_pairs(
+    *,
     n: int | None = None,
     relation: str = "antonym",
     shots: int = 10,

@@ -113,7 +113,7 @@ class DocumentTrial:
             if one not in known:
                 raise ValueError(f"{owner}: there is no document {one!r} to be gold: the ids are {', '.join(known)}")
 
-    def encode(self, tokenizer: Any, frame: str | None = None) -> EncodedDocuments:
+    def encode(self, tokenizer: Any, *, frame: str | None = None) -> EncodedDocuments:
         """The trial in tokens; see `lens_heads.trials.documents.encode`."""
         encoded = encode(self.id, self.query, self.documents, tokenizer, self.gold, frame)
         return replace(encoded, meta=self.meta, group=self.group)

@@ -233,7 +233,7 @@ def exchange_questions(trials: Iterable[AnyTrial] | AnyTrial) -> list[AnyTrial]:
     Raises ValueError for trials without a distractor that has a question and an answer; TypeError for anything but trials.
 
     Example:
-        >>> trial = lh.tasks.packaged("select", n=1, distractors=1)[0]
+        >>> trial = lh.tasks.packaged(split="select", n=1, distractors=1)[0]
         >>> other = lh.tasks.exchange_questions(trial)[0]
         >>> (trial.answer, trial.distractors[0].answer) == (other.distractors[0].answer, other.answer)
         True

@@ -14,7 +14,7 @@ from lens_heads.answering.ability import Ability
 from lens_heads.answering.evaluation import Evaluation
 from tests.conftest import tiny
 
-TRIALS = lh.tasks.packaged("select", n=6, distractors=1, context_length=300)
+TRIALS = lh.tasks.packaged(split="select", n=6, distractors=1, context_length=300)
 
 
 def evaluation(right: list[float], ids: list[str], margin: float = 1.0) -> Evaluation:

@@ -213,9 +213,11 @@ def test_intervals_are_those_of_shares_and_means_by_groups() -> None:
     texts = ("",) * 12
     alone = Evaluation(tuple("abcdefghijkl"), {"logprob": nats, "correct": right}, texts, texts)
     for level in (0.9, 0.95):
-        assert alone.interval("correct", level) == share_interval(right.numpy(), groups=None, level=level)
-        assert alone.interval("logprob", level) == tuple(map(float, mean_interval(nats, groups=None, level=level)))
-        assert alone.interval("logprob", level).level == alone.interval("correct", level).level == level
+        assert alone.interval("correct", level=level) == share_interval(right.numpy(), groups=None, level=level)
+        assert alone.interval("logprob", level=level) == tuple(
+            map(float, mean_interval(nats, groups=None, level=level))
+        )
+        assert alone.interval("logprob", level=level).level == alone.interval("correct", level=level).level == level
     grouped = replace(alone, groups=(pairs,))
     assert grouped.interval("correct") == share_interval(right.numpy(), groups=pairs)
     assert grouped.interval("logprob") == tuple(map(float, mean_interval(nats, groups=pairs)))
@@ -225,7 +227,7 @@ def test_intervals_are_those_of_shares_and_means_by_groups() -> None:
     crossed = replace(alone, groups=(pairs, tuple("abcdefabcdef")))
     assert crossed.interval("logprob") == tuple(map(float, mean_interval(nats, groups=[pairs, "abcdefabcdef"])))
     with pytest.raises(ValueError, match="level=95"):
-        alone.interval("correct", 95)
+        alone.interval("correct", level=95)
 
 
 def test_an_evaluation_knows_the_groups_of_its_trials(gqa: Any) -> None:

@@ -43,7 +43,7 @@ def test_few_trials_and_needles_without_worth_tell_nothing() -> None:
 
 
 def test_every_question_is_asked_of_another_passage() -> None:
-    trials = lh.tasks.packaged("test", n=30)
+    trials = lh.tasks.packaged(split="test", n=30)
     others = lh.sanity.permuted_questions(trials, seed=3)
     assert sorted(one.question for one in others) == sorted(one.question for one in trials)
     for trial, other in zip(trials, others, strict=True):
@@ -60,7 +60,7 @@ def test_every_question_is_asked_of_another_passage() -> None:
 
 def test_three_prompts_of_every_trial(tmp_path: Path) -> None:
     """The gold answer stays; with a distractor, the other question is its own."""
-    model, trials = tiny("llama-gqa"), lh.tasks.packaged("select", n=6, distractors=1, context_length=300)
+    model, trials = tiny("llama-gqa"), lh.tasks.packaged(split="select", n=6, distractors=1, context_length=300)
     found = lh.question_need(model, trials, out=tmp_path / "run", progress=False)
     asked = lh.evaluate(model, trials, generate=False, progress=False)
     swapped = [
@@ -73,7 +73,7 @@ def test_three_prompts_of_every_trial(tmp_path: Path) -> None:
         torch.testing.assert_close(mine.metrics["logprob"], expected.metrics["logprob"], rtol=1e-4, atol=1e-4)
         assert mine.trial_ids == asked.trial_ids
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {"other", "without"}
-    mixed = [trials[0], *lh.tasks.packaged("test", n=1)]
+    mixed = [trials[0], *lh.tasks.packaged(split="test", n=1)]
     with pytest.raises(ValueError, match="has no distractor with a question, and others have"):
         lh.question_need(model, mixed)
 
@@ -82,5 +82,7 @@ def test_three_prompts_of_every_trial(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_packaged_trials_without_distractors_do_not_need_their_question() -> None:
     gemma = real_model("gemma-3-270m")
-    found = lh.question_need(gemma, lh.tasks.packaged("select", n=16, context_length=320), batch_size=8, progress=False)
+    found = lh.question_need(
+        gemma, lh.tasks.packaged(split="select", n=16, context_length=320), batch_size=8, progress=False
+    )
     assert found.decides is False, str(found)

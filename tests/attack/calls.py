@@ -89,7 +89,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "contrast": (lh.contrast, lambda: dict(model=M(), trials=TWO, heads="L0H1", kind="zero", **Q)),
     "describe": (lh.describe, lambda: dict(model=M(), heads="L0H1", **Q)),
     "evaluate": (lh.evaluate, lambda: dict(model=M(), trials=TWO, **Q)),
-    "explore": (lh.explore, lambda: dict(model=M(), trials=TWO, scores=scores())),
+    "explore": (lh.explore, lambda: dict(model=M(), trials=TWO, rankings=scores())),
     "faithfulness": (
         lh.faithfulness,
         lambda: dict(model=M(), trials=PAIRS, rankings=scores(), ks=2, controls=(), positions="all", **Q),
@@ -172,7 +172,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "draw_masks": (lh.ranking.draw_masks, lambda: dict(design="bernoulli", n_masks=20, n_layers=3, n_heads=4)),
     "generality": (
         lh.evidence.generality,
-        lambda: dict(model=M(), heads=scores(), tasks={"a": TWO, "b": TRIALS[2:4]}, kind="zero", **Q),
+        lambda: dict(model=M(), rankings=scores(), trials={"a": TWO, "b": TRIALS[2:4]}, kind="zero", **Q),
     ),
     "search": (lh.ranking.search, lambda: dict(model=M(), trials=TRIALS[:3], held_out=TRIALS[3:], kind="zero", **Q)),
     "universal_heads": (

@@ -227,6 +227,6 @@ def test_a_mean_of_another_shape_and_a_planted_truth_by_names() -> None:
     planted = lh.planted_model()
     ranking = lh.sanity.random_ranking(planted.model)
     names = [str(head) for head in planted.matters]
-    assert planted.quality(ranking, names) == planted.quality(ranking)
+    assert planted.quality(ranking, truth=names) == planted.quality(ranking)
     refused(lambda: planted.quality(None), "scores=None: must be a HeadScores")  # type: ignore[arg-type]
-    refused(lambda: planted.quality(ranking, ["L9H9"]), "head L9H9 does not exist")
+    refused(lambda: planted.quality(ranking, truth=["L9H9"]), "head L9H9 does not exist")

@@ -94,14 +94,14 @@ CALLS: dict[str, Callable[..., Any]] = {
         m, trials(9), ["L0H1"], ["L0H1"], controls=lh.Controls(draws=2), flipped=False, **run, kind="zero"
     ),
     "localize_heads": lambda _, **run: lh.localize_heads(
-        model(), planted.trials(3, 20), n_masks=24, sparsity=0.25, batch_size=1, **run, kind="zero"
+        model(), planted.trials(3, length=20), n_masks=24, sparsity=0.25, batch_size=1, **run, kind="zero"
     ),
     "provenance": lambda m, **run: lh.inspection.provenance(m, trials(9, 40), ["L0H1"], teacher_forced=True, **run),
     "literalness": lambda m, **run: lh.inspection.literalness(m, trials(0, 12), teacher_forced=True, **run),
     "search": lambda _, **run: lh.ranking.search(
         model(),
-        planted.trials(3, 20),
-        planted.trials(6, 20, seed=1)[3:],
+        planted.trials(3, length=20),
+        held_out=planted.trials(6, length=20, seed=1)[3:],
         n_masks=24,
         sparsities=0.25,
         k=2,

@@ -440,9 +440,9 @@ COMMANDS = {
         of_files("css"),
     ),
     "localize, kv_group": Command(
-        ("localize", "--method", "one_shot", "--level", "kv_group", "-k", "1"),
+        ("localize", "--method", "one_shot", "--unit", "kv_head", "-k", "1"),
         lambda model, trials, _: worlds.of_scores(
-            lh.localize_heads(model, trials, method="one_shot", level="kv_group", k=1, **Q, kind="zero")
+            lh.localize_heads(model, trials, method="one_shot", unit="kv_head", k=1, **Q, kind="zero")
         ),
         of_files("one_shot"),
     ),

@@ -220,7 +220,7 @@ NEIGHBOURS: list[tuple[str, Callable[[], Any], str]] = [
     ("gates with the lowest best", lambda: lh.write_gates(gates(best="lowest"), "gates.tsv"), "its lowest scores are best"),
     ("the worst of nothing", lambda: SAME.bottom(2), "ranks nothing: all 12 heads score 0"),
     ("one choice", lambda: replace(TWO[0], choices=("x",), choice_tokens=([1],)), "the only choice 'x' is right whatever"),
-    ("a margin above every share", lambda: lh.verdicts.spared(curve(), "mine", 1, "greedy_match", margin=50), "margin=50"),
+    ("a margin above every share", lambda: lh.verdicts.spared(curve(), "mine", 1, metric="greedy_match", margin=50), "margin=50"),
     ("other units pooled", lambda: lh.compare.pool_scores({"a": scores(), "b": other(score_unit="nats")}), "score_unit is ''"),
     (
         "other settings compared",

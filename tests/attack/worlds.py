@@ -292,7 +292,7 @@ def one_shot(world: World, **options: Any) -> Found:
 
 
 def one_shot_groups(world: World, **options: Any) -> Found:
-    return localize_heads(world, method="one_shot", level="kv_group", **options)
+    return localize_heads(world, method="one_shot", unit="kv_head", **options)
 
 
 def greedy(world: World, **options: Any) -> Found:

@@ -77,7 +77,7 @@ def test_score_then_heads_then_ablate(
     again = tmp_path / "again.json"
     assert run("heads", str(out / "locos.json"), "--save", str(again), "--form", "lists", monkeypatch=monkeypatch) == 0
     assert str(scores.top(1)[0]) in capsys.readouterr().out
-    assert torch.equal(HeadScores.load(again, "locos").values, scores.values)
+    assert torch.equal(HeadScores.load(again, method="locos").values, scores.values)
 
     curve = tmp_path / "curve"
     arguments = [
@@ -576,7 +576,7 @@ def test_localize_says_what_is_wrong_in_a_line(
         (("patch", "--positions", "some"), "--positions 'some'"),
         (("patch", "--corruption", "noise"), "--corruption 'noise'"),
         (("localize", "--method", "cs"), "unknown method 'cs'"),
-        (("localize", "--level", "head"), "--level='head'"),
+        (("localize", "--unit", "head"), "--unit='head'"),
         (("localize", "--sparsity", "2"), "--sparsity 2"),
         (("ablate", "-s", "nowhere.json"), "nowhere.json"),
         (("why", "--prompt", "x", "--kind", "median"), "--kind='median'"),

@@ -10,7 +10,7 @@ from lens_heads.heads.head import Head
 from lens_heads.ranking import common_texts
 from tests import handmade, zoo
 
-TEXTS = [text[:140] for text in common_texts(8)]
+TEXTS = [text[:140] for text in common_texts(n=8)]
 """The start of real paragraphs: the zoo's tokens are bytes, and its models' context is 512."""
 
 

@@ -35,7 +35,7 @@ def test_pooled_scores_are_those_of_all_trials_at_once(gqa: Any) -> None:
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ({}, "rankings is empty. Pass {task: scores}"),
+        ({}, "there are no rankings"),
         (
             {"one": made(), "other": made(heads=2)},
             "3 layers x 4 query heads against 3 layers x 2 query heads",

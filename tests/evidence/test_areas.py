@@ -78,7 +78,7 @@ def test_the_heads_that_take_half_lie_between_two_k() -> None:
     assert table.loc["lead", "heads"] == pytest.approx(2 * 4 ** ((2.5 - 2.05) / 2.0), rel=0.05)
     assert areas(curve(), share=0.99)["heads"].tolist()[:2] == [math.inf, math.inf]
     assert areas(curve(), share=0.1).set_index("method").loc["lead", "heads"] == 1
-    margins = areas(curve(metric="choice_margin", bare=False), "choice_margin").set_index("method")
+    margins = areas(curve(metric="choice_margin", bare=False), metric="choice_margin").set_index("method")
     assert 2 < margins.loc["lead", "heads"] < 8
 
 
@@ -88,4 +88,4 @@ def test_what_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="lead='third' was not ablated: use lead, other"):
         areas(curve(), lead="third")
     with pytest.raises(ValueError, match="metric 'contains' was not measured"):
-        areas(curve(), "contains")
+        areas(curve(), metric="contains")

@@ -208,7 +208,7 @@ def test_it_says_both() -> None:
     nothing = correlate(a, b, strata={task: task for task in FORMATS})
     assert nothing.within is not None
     assert math.isnan(nothing.within.r)
-    assert nothing.verdict(0.9) == "cannot be told"
+    assert nothing.verdict(alpha=0.9) == "cannot be told"
     sure = replace(found, plain=replace(found.plain, p=0.001), within=replace(found.within, p=0.5))
     assert sure.verdict() == "cannot be told", "the p without strata does not count"
 

@@ -204,7 +204,7 @@ def test_another_seed_redraws_and_more_draws_begin_with_the_same(gqa: Any) -> No
         curve = ablation_curve(
             gqa, trials(1), LEAD, ks=3, kind="zero", controls=controls, generate=False, progress=False
         )
-        return [curve.heads(Condition.random(3), draw) for draw in range(draws)]
+        return [curve.heads(Condition.random(3), draw=draw) for draw in range(draws)]
 
     assert drawn(4, 0)[:2] == drawn(2, 0)
     assert drawn(2, 1) == drawn(4, 0)[1:3], "draw i has the seed + i"
@@ -373,8 +373,8 @@ def test_a_condition_that_always_raises_is_left_out(gqa: Any, monkeypatch: pytes
         curve = curve_of(gqa, ks=(1,), controls=(), specificity={"recall": trials(1, 40)}, out=tmp_path / "run")
     found = list(dict.fromkeys(curve.frame[["task", "set"]].to_records(index=False).tolist()))
     assert found == [("retrieval", "none"), ("retrieval", "top"), ("recall", "none")]
-    assert curve.differences("logprob", "recall").empty
-    assert curve.dissociation("recall", "logprob").empty
+    assert curve.differences("logprob", task="recall").empty
+    assert curve.dissociation("recall", metric="logprob").empty
     assert len(curve.differences("logprob")) == 0
     for missing in (curve.differences, curve.dissociation):
         with pytest.raises(ValueError, match="nothing was measured for no ablation on 'nowhere'"):
@@ -603,7 +603,7 @@ def test_a_positive_difference_means_the_lead_hurts_more() -> None:
     assert (other["lead"], other["metric"], other["task"]) == ("lead", "rougeL", "retrieval")
     turned = row(curve.differences("rougeL", lead="other"), against="lead")
     assert turned["difference"] == pytest.approx(-expected[0])
-    assert row(observed(MADE).differences("contains", "recall"), against="other")["difference"] == -0.625
+    assert row(observed(MADE).differences("contains", task="recall"), against="other")["difference"] == -0.625
 
 
 def test_differences_pair_trials_by_name_not_by_place() -> None:
@@ -645,18 +645,18 @@ def test_trials_of_a_group_are_one_cluster() -> None:
 
 def test_the_dissociation_score_by_hand() -> None:
     """Retrieval falls from .875 to .1875, recall from .75 to .625."""
-    found = row(observed(MADE).dissociation("recall"), method="lead")
+    found = row(observed(MADE).dissociation("recall", metric="contains"), method="lead")
     assert found["main_loss"] == pytest.approx((0.875 - 0.1875) / 0.875)
     assert found["other_loss"] == pytest.approx((0.75 - 0.625) / 0.75)
     assert found["score"] == pytest.approx(found["main_loss"] - found["other_loss"])
-    other = row(observed(MADE).dissociation("recall"), method="other")
+    other = row(observed(MADE).dissociation("recall", metric="contains"), method="other")
     assert other["score"] == pytest.approx((0.875 - 0.6875) / 0.875 - 1)
-    assert len(observed(MADE).dissociation("recall")) == 3
+    assert len(observed(MADE).dissociation("recall", metric="contains")) == 3
 
 
 def test_the_interval_of_a_dissociation_is_that_of_two_independent_ratios() -> None:
     curve, made = measured()
-    found = row(curve.dissociation("recall", "rougeL"), method="lead")
+    found = row(curve.dissociation("recall", metric="rougeL"), method="lead")
     main, other = (
         ratio_interval((base - top)[None], base[None])
         for base, top in (
@@ -672,7 +672,7 @@ def test_a_baseline_of_zero_has_no_relative_loss() -> None:
         for method, set_, k, seed, task in MADE
         if task == "recall"
     }
-    found = row(observed(made).dissociation("recall"), method="lead")
+    found = row(observed(made).dissociation("recall", metric="contains"), method="lead")
     assert math.isnan(found["score"])
     assert math.isnan(found["other_loss"])
     assert math.isnan(found["low"])
@@ -681,7 +681,7 @@ def test_a_baseline_of_zero_has_no_relative_loss() -> None:
 
 def test_log_probabilities_dissociate_by_their_exponential() -> None:
     made = {at: {trial: math.log(value + 0.25) for trial, value in row.items()} for at, row in MADE.items()}
-    found = row(observed(made, "logprob").dissociation("recall", "logprob"), method="lead")
+    found = row(observed(made, "logprob").dissociation("recall", metric="logprob"), method="lead")
     assert found["main_loss"] == pytest.approx((1.125 - 0.4375) / 1.125, rel=1e-5)
     assert found["other_loss"] == pytest.approx((1.0 - 0.875) / 1.0, rel=1e-5)
 

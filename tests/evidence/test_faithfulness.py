@@ -167,15 +167,15 @@ def test_areas_are_trapezoids_over_shares_and_their_logarithms() -> None:
     logs = [math.log(0.5 / 0.2) * 0.875, math.log(2) * 1.125]
     assert found.cpr(scale="log").value == pytest.approx(sum(logs) / math.log(5))
     assert trapezoid_weights([0.001, 0.002, 1.0], "linear") == pytest.approx(np.array([0.0005, 0.4995, 0.499]))
-    assert (found.heads_for(0.8), found.heads_for(0.5), found.heads_for(1.3)) == (5, 2, None)
+    assert (found.heads_for(share=0.8), found.heads_for(share=0.5), found.heads_for(share=1.3)) == (5, 2, None)
     worse = additive([-4.0, 0.0, -3.0, 0.0], shares)  # f: 0, 1, 0.25, 1: what 2 heads reach, 5 lose again
-    assert worse.heads_for(0.8) is None
+    assert worse.heads_for(share=0.8) is None
     with pytest.raises(ValueError, match="scale='sqrt'"):
         found.cpr(scale="sqrt")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nothing was measured for m bottom: there is m top"):
         found.cmd(set="bottom")
     with pytest.raises(ValueError, match="lead='x'"):
-        found.differences("x")
+        found.differences(lead="x")
 
 
 def test_the_benchmark_s_shares_are_kept_where_they_are_no_head(gqa: Any) -> None:

@@ -171,16 +171,16 @@ def test_what_is_saved_is_what_was_found(found: Generality, tmp_path: Path) -> N
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"tasks": {"mine": FOUND}}, "ranking 'found' was made on 4 of the trials"),
-    ({"tasks": {"mine": OTHERS, "twin": [replace(FOUND[0], id="other")]}}, "was made on 1 of the trials, needles"),
-    ({"tasks": {}}, "there are no tasks"),
-    ({"heads": {}}, "there are no heads"),
+    ({"trials": {"mine": FOUND}}, "ranking 'found' was made on 4 of the trials"),
+    ({"trials": {"mine": OTHERS, "twin": [replace(FOUND[0], id="other")]}}, "was made on 1 of the trials, needles"),
+    ({"trials": {}}, "there are no tasks"),
+    ({"rankings": {}}, "there are no rankings"),
     ({"k": 0}, "k=0: must be a positive integer"),
-    ({"k": -1, "heads": {"mine": [COPIER, DECOY]}}, "k=-1: must be a positive integer"),
+    ({"k": -1, "rankings": {"mine": [COPIER, DECOY]}}, "k=-1: must be a positive integer"),
     ({"k": 9}, "k=9: must be an integer from 0 to 8, the number of heads that one_shot scores"),
-    ({"heads": {"empty": []}}, "'empty' lists no heads"),
-    ({"heads": {"any": [COPIER, DECOY]}}, "a set of heads is called 'any', the name of a control"),
-    ({"heads": {"far": ["L7H0", "L0H0"]}}, "head L7H0 does not exist"),
+    ({"rankings": {"empty": []}}, "'empty' lists no heads"),
+    ({"rankings": {"any": [COPIER, DECOY]}}, "a set of heads is called 'any', the name of a control"),
+    ({"rankings": {"far": ["L7H0", "L0H0"]}}, "head L7H0 does not exist"),
     ({"controls": "bottom"}, "unknown control 'bottom'"),
     (
         {"metric": {"retrieval": "logprob", "mispelled": "correct"}},
@@ -194,7 +194,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("choice", "message"), REFUSED)
 def test_bad_choices_are_refused_before_anything_is_run(choice: dict[str, Any], message: str) -> None:
-    given = {"heads": {"found": scores()}, "tasks": {"retrieval": OTHERS}, "k": 2, "progress": False} | choice
+    given = {"rankings": {"found": scores()}, "trials": {"retrieval": OTHERS}, "k": 2, "progress": False} | choice
     with passes(model()) as seen, pytest.raises(ValueError, match=message):
         generality(model(), **{"kind": "zero", **given})
     assert not seen

@@ -51,13 +51,13 @@ def shuffled(seed: int) -> Ranked:
 
 def found(seed: int) -> HeadScores:
     """LOCOS on planted trials about the first three clues."""
-    select = planted.trials(3, 30, seed=seed + 900)
+    select = planted.trials(3, length=30, seed=seed + 900)
     return lh.score_heads(retrieves(), select, ["locos"], teacher_forced=True, progress=False)["locos"]
 
 
 def others(seed: int) -> list[Any]:
     """Ten planted trials about the other five."""
-    return [trial for i, trial in enumerate(planted.trials(16, 30, seed=seed + 1)) if i % 8 >= 3]
+    return [trial for i, trial in enumerate(planted.trials(16, length=30, seed=seed + 1)) if i % 8 >= 3]
 
 
 def permuted(seed: int) -> Ranked:

@@ -63,11 +63,11 @@ def test_equals_a_plain_loop(arch: str, model: Any, towards: Any, aim: list[int]
         HEADS,
         towards=towards,
         controls=BOTH,
-        batch_size=3,
+        sets_per_pass=3,
         progress=False,
     )
     for condition, draw in [(Condition.top("moved", 3), 0), *((Condition.random(3), seed) for seed in range(2))]:
-        expected = plain(model, one, found.heads(condition, draw).split(","), aim)
+        expected = plain(model, one, found.heads(condition, draw=draw).split(","), aim)
         values = [found.draws(condition, metric)[draw].item() for metric in ("logprob", "greedy_match")]
         assert values == pytest.approx(expected, abs=1e-4)
     assert found.values(Condition.none(), "logprob").item() == pytest.approx(plain(model, one, [], aim)[0], abs=1e-4)
@@ -76,7 +76,7 @@ def test_equals_a_plain_loop(arch: str, model: Any, towards: Any, aim: list[int]
 def test_random_heads_of_the_same_layers_are_as_many_in_each(gqa: Any) -> None:
     found = lh.evidence.repair(gqa, trial(), HEADS, controls=lh.Controls(("random", "random_like"), 5), progress=False)
     for draw in range(5):
-        drawn = [lh.Head.parse(head) for head in found.heads(Condition.random_like("moved", 3), draw).split(",")]
+        drawn = [lh.Head.parse(head) for head in found.heads(Condition.random_like("moved", 3), draw=draw).split(",")]
         assert sorted(head.layer for head in drawn) == [0, 1, 2]
 
 

@@ -30,7 +30,7 @@ TASKS = {"one": trials(2, 10), "two": trials(3, 10), "three": trials(1, 40)}  # 
 SOURCES: dict[str, Any] = {"one": ranking(["L2H1", "L0H3", "L2H0"]), "two": ["L0H3", "L2H1", "L1H0", "L1H1"]}
 
 
-def matrix_of(model: Any, rankings: Any = None, tasks: Any = None, **options: Any) -> TransferMatrix:
+def matrix_of(model: Any, rankings: Any = None, trials: Any = None, **options: Any) -> TransferMatrix:
     arguments = {
         "ks": (1, 3),
         "controls": lh.Controls("random", 2),
@@ -40,7 +40,7 @@ def matrix_of(model: Any, rankings: Any = None, tasks: Any = None, **options: An
     } | options
     return transfer_matrix(
         model,
-        TASKS if tasks is None else tasks,
+        TASKS if trials is None else trials,
         SOURCES if rankings is None else rankings,
         **{"kind": "zero", **arguments},
     )
@@ -115,7 +115,7 @@ def test_items_keep_their_groups(gqa: Any) -> None:
     tasks = {
         name: [replace(trial, group=f"{name} {trial.id[-1]}") for trial in listed] for name, listed in TASKS.items()
     }
-    table = matrix_of(gqa, tasks=tasks, controls=lh.Controls("random", 1))._table
+    table = matrix_of(gqa, trials=tasks, controls=lh.Controls("random", 1))._table
     assert (table["group"] == table["task"] + " " + table["trial"].str[-1]).all()
     assert set(table["group_2"]) == {""}
 
@@ -238,10 +238,10 @@ def test_a_task_that_always_fails_is_said(gqa: Any, monkeypatch: pytest.MonkeyPa
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no tasks": ({"tasks": {}}, "there are no tasks"),
-    "empty task": ({"tasks": {**TASKS, "four": []}}, "task 'four': there are no trials"),
-    "reserved name": ({"tasks": {**TASKS, "random": trials(1)}}, "task name 'random' is reserved"),
-    "no rankings": ({"rankings": {}}, "rankings is empty"),
+    "no tasks": ({"trials": {}}, "there are no tasks"),
+    "empty task": ({"trials": {**TASKS, "four": []}}, "task 'four': there are no trials"),
+    "reserved name": ({"trials": {**TASKS, "random": trials(1)}}, "task name 'random' is reserved"),
+    "no rankings": ({"rankings": {}}, "there are no rankings"),
     "unknown source": ({"rankings": {"five": ["L0H0"]}}, "source 'five' has no trials; the tasks are one, two, three"),
     "empty ranking": ({"rankings": {"one": []}}, "ranking 'one' is empty"),
     "no such head": ({"rankings": {"one": ["L9H0"]}}, "head L9H0 does not exist"),

@@ -40,7 +40,10 @@ def matched() -> tuple[HeadMatch, Any]:
 @cache
 def validation() -> MatchValidation:
     match, copy = matched()
-    return validate_match(match, tiny("llama-gqa"), copy, TASKS, groups=GROUPS, progress=False, kind="zero")
+    few = Controls("random_like", draws=5)
+    return validate_match(
+        match, tiny("llama-gqa"), copy, TASKS, groups=GROUPS, controls=few, progress=False, kind="zero"
+    )
 
 
 @torch.no_grad()
@@ -180,8 +183,8 @@ def test_bad_input_is_refused_before_anything_runs() -> None:
     handle = model.original_model.register_forward_pre_hook(lambda *_: ran.append(1))
     other = HeadScores("locos", torch.ones(2, 2), torch.ones(1, 2, 2), ("t",))
     for options, message in (
-        ({"tasks_a": {}}, r"tasks of a are \[\], those of b \[\]"),
-        ({"tasks_b": {"one": TASKS["one"]}}, r"those of b \['one'\]\. Use the same names"),
+        ({"trials_a": {}}, r"tasks of a are \[\], those of b \[\]"),
+        ({"trials_b": {"one": TASKS["one"]}}, r"those of b \['one'\]\. Use the same names"),
         ({"groups": {}}, "groups is empty"),
         ({"controls": "random"}, "unknown control 'random': here they are random_like"),
         ({"groups": {"g": []}}, "group 'g' has no head with a partner"),
@@ -189,7 +192,7 @@ def test_bad_input_is_refused_before_anything_runs() -> None:
         ({"groups": {"g": other}}, "group 'g' has scores of 2 layers x 2 heads, model a 3 x 4"),
         ({"kind": "mean"}, "needs a reference"),
     ):
-        given: dict[str, Any] = {"tasks_a": TASKS, "groups": GROUPS, "progress": False} | options
+        given: dict[str, Any] = {"trials_a": TASKS, "groups": GROUPS, "progress": False} | options
         with pytest.raises(ValueError, match=message):
             validate_match(match, model, copy, **{"kind": "zero", **given})
     handle.remove()

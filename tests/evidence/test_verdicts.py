@@ -221,7 +221,7 @@ def test_at_the_boundary_verdicts_are_wrong_as_rarely_as_they_say(n: int, skew: 
 @pytest.mark.slow
 def test_a_lead_drawn_at_random_does_not_break() -> None:
     """On a model that answers through few heads: the rank among random sets keeps its level."""
-    model, trials = planted.model(), planted.trials(6, 30)
+    model, trials = planted.model(), planted.trials(6, length=30)
     controls = Controls("random", draws=19, trials=None)
     options: dict[str, Any] = {"ks": (2,), "kind": "zero", "generate": False, "progress": False, "controls": controls}
     small = 0
@@ -242,7 +242,7 @@ def costs_beyond(curve: AblationCurve) -> float:
 @pytest.mark.slow
 def test_the_floor_is_the_prompt_without_its_needle() -> None:
     model = tiny("llama-gqa")
-    asked = lh.tasks.packaged("test", n=6, context_length=480)
+    asked = lh.tasks.packaged(split="test", n=6, context_length=480)
     ranking = lh.sanity.random_ranking(model)
     options: dict[str, Any] = {"ks": (2,), "kind": "zero", "generate": False, "progress": False}
     curve = lh.ablation_curve(model, asked, {"lead": ranking}, controls="no_needle", **options)
@@ -261,7 +261,7 @@ def test_the_floor_is_the_prompt_without_its_needle() -> None:
 def test_what_ablation_does_without_the_needle_is_no_lost_benefit() -> None:
     """The share is a difference in differences, equal to one of plain evaluations under the same ablation."""
     model, few = tiny("llama-gqa"), lh.Controls("top_no_needle")
-    asked = lh.tasks.packaged("test", n=6, context_length=480)
+    asked = lh.tasks.packaged(split="test", n=6, context_length=480)
     without, ranking = lh.sanity.without_needle(asked), lh.sanity.random_ranking(model)
     options: dict[str, Any] = {"ks": (2,), "kind": "zero", "generate": False, "progress": False}
     curve = lh.ablation_curve(model, asked, {"lead": ranking}, controls=few, **options)

@@ -35,7 +35,7 @@ finite = st.floats(-(2.0**100), 2.0**100, width=32)
 )
 def test_both_forms_round_trip_exactly(tmp_path: Path, data: np.ndarray, form: str) -> None:
     before = HeadScores.from_trials("copy", torch.from_numpy(data), [f"t{i}" for i in range(len(data))])
-    after = HeadScores.load(before.save(tmp_path / "scores.json", form))  # type: ignore[arg-type]
+    after = HeadScores.load(before.save(tmp_path / "scores.json", form=form))  # type: ignore[arg-type]
     assert torch.equal(after.per_trial, before.per_trial)
     assert torch.equal(after.values, before.values)
 
@@ -49,7 +49,7 @@ def test_the_envelope_keeps_ids_method_unit_and_meta_too(tmp_path: Path) -> None
         "evaluations": 41,
     }
     about["made_on"] = (MadeOn("a", "company", "needle", "prompt"), MadeOn("b"))
-    before = HeadScores.from_trials("locos", torch.randn(5, 3, 4), [*"bacde"], meta, unit="kv_head", **about)
+    before = HeadScores.from_trials("locos", torch.randn(5, 3, 4), [*"bacde"], meta=meta, unit="kv_head", **about)
     path = before.save(tmp_path / "s.json")
     after = HeadScores.load(path)
     assert (after.method, after.unit, after.trial_ids) == ("locos", "kv_head", tuple("bacde"))
@@ -96,7 +96,7 @@ def test_a_single_trial_gives_complete_json(tmp_path: Path) -> None:
 
 def test_the_lists_form_is_the_published_one(tmp_path: Path) -> None:
     before = HeadScores.from_trials("copy", torch.tensor([[[0.5, 0.25]], [[1.5, 0.0]]]), ["x", "y"])
-    written = json.loads(before.save(tmp_path / "s.json", "lists").read_text())
+    written = json.loads(before.save(tmp_path / "s.json", form="lists").read_text())
     assert written == {"0-0": [0.5, 1.5], "0-1": [0.25, 0.0]}
     after = HeadScores.load(tmp_path / "s.json", method="mine")
     assert (after.method, after.trial_ids, after.meta["source"]) == ("mine", ("0", "1"), "s.json")
@@ -106,7 +106,7 @@ def test_the_lists_form_is_in_the_order_on_which_headkv_relies(tmp_path: Path) -
     """Its loader reads `json.loads(file.readline()).items()`, takes the mean of each list, and reshapes to layers x heads."""
     before = HeadScores.from_trials("copy", torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(0)), [*"abcde"])
     assert before.ranking() != sorted(before.ranking())
-    with before.save(tmp_path / "s.json", "lists").open() as file:
+    with before.save(tmp_path / "s.json", form="lists").open() as file:
         listed = json.loads(file.readline())
     means = np.array([np.mean(scores) for scores in listed.values()]).reshape(3, 4)
     np.testing.assert_allclose(means, before.values.numpy(), rtol=1e-6)
@@ -118,7 +118,7 @@ def test_a_published_file_is_written_as_it_was_published(tmp_path: Path, name: s
     if not (file := PUBLISHED / f"{name}.json").exists():
         pytest.skip(f"the published score file {file.name} is not beside this checkout")
     published = json.loads(file.read_text())
-    written = json.loads(HeadScores.load(file).save(tmp_path / "s.json", "lists").read_text())
+    written = json.loads(HeadScores.load(file).save(tmp_path / "s.json", form="lists").read_text())
     assert list(written) == list(published)
     for key in list(published)[::101]:
         assert written[key] == pytest.approx(published[key], rel=1e-6)
@@ -126,7 +126,7 @@ def test_a_published_file_is_written_as_it_was_published(tmp_path: Path, name: s
 
 def test_an_unknown_form_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="form='csv'"):
-        HeadScores.from_trials("m", torch.zeros(1, 1, 1), ["a"]).save(tmp_path / "s.json", "csv")  # type: ignore[arg-type]
+        HeadScores.from_trials("m", torch.zeros(1, 1, 1), ["a"]).save(tmp_path / "s.json", form="csv")  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
 
@@ -270,7 +270,7 @@ def test_no_file_is_a_file_not_found(tmp_path: Path) -> None:
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     file = HeadScores.from_trials("m", torch.ones(1, 1, 1), ["a"]).save(tmp_path / "s.json")
     with pytest.raises(TypeError):
-        HeadScores.from_trials("m", torch.zeros(1, 1, 1), ["a"], {"what": object()}).save(file)
+        HeadScores.from_trials("m", torch.zeros(1, 1, 1), ["a"], meta={"what": object()}).save(file)
     assert HeadScores.load(file)[0, 0] == 1.0
     assert [f.name for f in tmp_path.iterdir()] == ["s.json"]
 
@@ -322,7 +322,7 @@ def test_a_list_with_what_is_no_head_is_refused(tmp_path: Path, text: str, messa
 
 def test_a_list_of_scores_is_said_to_name_neither_model_nor_trials(tmp_path: Path) -> None:
     made = HeadScores.from_trials("locos", torch.rand(3, 2, 2), ["a", "b", "c"])
-    lists, whole = made.save(tmp_path / "lists.json", "lists"), made.save(tmp_path / "whole.json")
+    lists, whole = made.save(tmp_path / "lists.json", form="lists"), made.save(tmp_path / "whole.json")
     with pytest.warns(
         UserWarning, match=r"lists.json does not say of which model and trials .* They are called 'copy'"
     ):

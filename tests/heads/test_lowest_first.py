@@ -52,9 +52,15 @@ def same(one: Any, other: Any) -> None:
 
 
 ALIKE: dict[str, Callable[[HeadScores, HeadScores], Any]] = {
-    "sets": lambda a, _: (a.top(5), a.bottom(5), a.random(4, 1), a.random(4, 1, "layer"), a.ranking()).__repr__(),
+    "sets": lambda a, _: (
+        a.top(5),
+        a.bottom(5),
+        a.random(4, seed=1),
+        a.random(4, seed=1, like="layer"),
+        a.ranking(),
+    ).__repr__(),
     "p values": lambda a, _: a.p_values(),
-    "significance": lambda a, _: a.significant(0.2),
+    "significance": lambda a, _: a.significant(alpha=0.2),
     "reliability": lambda a, _: a.reliability(n=10),
     "overlap": lambda a, b: compare.overlap(a, b, k=6),
     "jaccard curve": lambda a, b: compare.jaccard_curve(a, b),
@@ -134,7 +140,7 @@ def test_files_keep_which_end_is_best_and_the_order(tmp_path: Path, about: dict[
 def test_the_form_without_meta_is_refused() -> None:
     for scores, name in ((turned(A), "best"), (replace(A, order=("L3H5",)), "order")):
         with pytest.raises(ValueError, match=rf"form 'lists' cannot store '{name}'.*use form='envelope'"):
-            scores.save("never.json", "lists")
+            scores.save("never.json", form="lists")
     assert not Path("never.json").exists()
 
 

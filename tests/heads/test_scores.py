@@ -97,11 +97,11 @@ def test_a_head_the_model_does_not_have_is_refused(head: str) -> None:
 def test_random_heads_are_of_all_heads_and_follow_the_seed() -> None:
     found = ramp(6, 6)
     for like in (None, "layer"):
-        assert found.random(6, 3, like) == found.random(6, 3, like)
-        assert len({tuple(found.random(6, seed, like)) for seed in range(8)}) > 4
-        assert all(len(set(found.random(10, seed, like))) == 10 for seed in range(20))
-    assert {head for seed in range(300) for head in found.random(3, seed)} == set(found.ranking())
-    drawn = Counter(head for seed in range(600) for head in ramp(2, 3).random(2, seed))
+        assert found.random(6, seed=3, like=like) == found.random(6, seed=3, like=like)
+        assert len({tuple(found.random(6, seed=seed, like=like)) for seed in range(8)}) > 4
+        assert all(len(set(found.random(10, seed=seed, like=like))) == 10 for seed in range(20))
+    assert {head for seed in range(300) for head in found.random(3, seed=seed)} == set(found.ranking())
+    drawn = Counter(head for seed in range(600) for head in ramp(2, 3).random(2, seed=seed))
     assert min(drawn.values()) > 140, "600 draws of 2 of 6 heads: 200 each, and 140 lies five standard deviations below"
 
 
@@ -111,7 +111,7 @@ def test_like_layer_draws_as_many_from_each_layer_as_the_top_has() -> None:
         at = Head.parse(head)
         values[at.layer, at.head] = 1
     for seed in range(10):
-        control = scores(values).random(4, seed, like="layer")
+        control = scores(values).random(4, seed=seed, like="layer")
         assert Counter(head.layer for head in control) == {0: 1, 2: 2, 4: 1}
 
 
@@ -357,8 +357,8 @@ def test_p_with_a_null_counts_the_draws_whose_best_head_is_as_good(best: Any) ->
             reached = sum(max((sign * each).flatten().tolist()) >= sign * found[layer, head] for each in null)
             assert float(p[layer, head]) == (1 + reached) / 100
     assert p.min() == 0.08
-    assert tested.significant(0.08).sum() == 2, "at most alpha, not below it"
-    assert not tested.significant(0.0799).any()
+    assert tested.significant(alpha=0.08).sum() == 2, "at most alpha, not below it"
+    assert not tested.significant(alpha=0.0799).any()
 
 
 def test_too_few_draws_are_no_test_at_that_level() -> None:
@@ -369,7 +369,7 @@ def test_too_few_draws_are_no_test_at_that_level() -> None:
     ):
         found.significant()
     assert replace(found, null=torch.zeros(19, 2, 3)).significant().any()
-    assert replace(found, null=torch.zeros(99, 2, 3)).untested(0.01) == ""
+    assert replace(found, null=torch.zeros(99, 2, 3)).untested(alpha=0.01) == ""
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_every_draw_without_an_effect_errs_at_most_at_its_level() -> None:
     for _ in range(studies):
         drawn = torch.randn(40, 3, 4, generator=generator) + torch.randn(40, 1, 1, generator=generator)
         found = HeadScores.from_trials("m", drawn[:1].exp(), ["a"], null=drawn[1:].exp())
-        any_hit += bool(found.significant(0.1).any())
+        any_hit += bool(found.significant(alpha=0.1).any())
     assert 24 <= any_hit <= 56  # 40 expected, 2.7 standard deviations to each side.
 
 

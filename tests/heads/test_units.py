@@ -148,7 +148,7 @@ def test_a_kv_head_is_no_query_head_of_the_same_number() -> None:
     assert [head.key for head in best] == ["0-1", "1-1"], "keys of files are as before"
     assert best[0] != Head(0, 1)
     assert len({best[0], Head(0, 1)}) == 2
-    assert Head.parse("L0K1", "kv_head") == Head.parse("0-1", "kv_head") == Head.parse(best[0]) == best[0]
+    assert Head.parse("L0K1", unit="kv_head") == Head.parse("0-1", unit="kv_head") == Head.parse(best[0]) == best[0]
     mixed = [*best, Head(1, 0), Head(0, 3)]
     assert list(map(str, sorted(mixed))) == ["L0K1", "L0H3", "L1H0", "L1K1"]
     with pytest.raises(ValueError, match="unit='head': must be 'query_head' or 'kv_head'"):

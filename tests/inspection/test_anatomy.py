@@ -398,4 +398,4 @@ def test_saved_and_loaded_literalness_ranks_as_before(gqa: Any, tmp_path: Path) 
     assert torch.equal(loaded.per_trial, found.per_trial)
     assert loaded.ranking() == found.ranking()
     with pytest.raises(ValueError, match="form 'lists' cannot store 'values'"):
-        found.save(tmp_path / "literal.json", "lists")
+        found.save(tmp_path / "literal.json", form="lists")

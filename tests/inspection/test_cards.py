@@ -178,7 +178,7 @@ def test_what_does_not_fit_is_named(few_tokens: None, how: Any, message: str) ->
 def test_a_real_model_has_induction_heads_that_transformer_lens_finds_too(tmp_path: Any, capsys: Any) -> None:
     """By the command, with its page; the published detector of TransformerLens puts the same head first."""
     text = tmp_path / "text.txt"
-    text.write_text(lh.ranking.common_texts(1)[0])
+    text.write_text(lh.ranking.common_texts(n=1)[0])
     given = ["describe", "gemma-3-270m", "--heads", "L5H1", "--text", str(text), "-o", str(tmp_path)]
     app(given, standalone_mode=False)
     shown = capsys.readouterr().out

@@ -69,7 +69,9 @@ def test_promoted_tokens_are_those_of_a_plain_readout(arch: str, model: Any, tri
             expected = (sign * logits).topk(3).values * sign
             torch.testing.assert_close(logits[found.top_ids[place, 0, side].long()], expected, atol=5e-3, rtol=5e-3)
         decode = model.tokenizer.decode
-        assert found.top_words(head, 0, 1) == [decode([token]) for token in found.top_ids[place, 0, 1].tolist()]
+        assert found.top_words(head, step=0, side=1) == [
+            decode([token]) for token in found.top_ids[place, 0, 1].tolist()
+        ]
 
 
 def test_heads_and_steps_are_as_asked(gqa: Any) -> None:
@@ -176,8 +178,8 @@ def test_one_trial_is_looked_at(gqa: Any, trial: lh.EncodedTrial) -> None:
     with pytest.raises(ValueError, match="heads is empty"):
         found.by_token([])
     with pytest.raises(ValueError, match="side=2: use 0 for raised tokens"):
-        found.top_words("L0H1", 0, 2)
+        found.top_words("L0H1", step=0, side=2)
     with pytest.raises(TypeError, match="direction=3: must be a path"):
         lh.look(gqa, trial, direction=3)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ValueError, match="step=3: the look has 3 steps"):
-        found.by_token("L0H1", 3)
+        found.by_token("L0H1", step=3)

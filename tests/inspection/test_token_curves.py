@@ -41,7 +41,7 @@ def test_a_curve_has_a_frame_peaks_jumps_and_a_plot() -> None:
     curve = lh.TokenCurve("WAAD", values, torch.arange(5), ("a", "b", "<c>", "d", "e"))
     assert curve.top(2) == [2, 3]
     assert curve.top(5) == [2, 3, 1, 4]
-    assert curve.jumps(0.5) == [1, 3]
+    assert curve.jumps(share=0.5) == [1, 3]
     assert list(curve.frame.columns) == ["position", "token", "value"]
     figure = curve.plot()
     assert "&lt;c&gt;" in str(figure.data[0].customdata)

@@ -84,7 +84,7 @@ def test_a_curve_and_evaluate_and_masks(model: Any, kind: str) -> None:
     with lh.ablate(model, scores.top(3), kind=kind, **options):
         found = lh.evaluate(model, TRIALS, generate=False, batch_size=3, **QUIET)
     torch.testing.assert_close(found.metrics["logprob"], wanted[3], **CLOSE)
-    measured = MaskedMetric(model, TRIALS, "logprob", **how)
+    measured = MaskedMetric(model, TRIALS, metric="logprob", **how)
     (masked,) = measured(measured.mask(scores.top(3))[None])
     torch.testing.assert_close(torch.tensor(masked).float(), wanted[3], **CLOSE)
 

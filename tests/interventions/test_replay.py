@@ -118,7 +118,9 @@ def test_tasks_that_use_the_same_ids_do_not_share_a_prefill() -> None:
     options: dict[str, Any] = {"ks": (1,), "kind": "zero", "generate": False, "progress": False, "controls": ()}
     curve = lh.ablation_curve(model, mine, scores, specificity={"other": others}, **options)
     wanted = lh.evaluate(model, others, generate=False, progress=False).mean("logprob")
-    assert curve.values(Condition("none", "none", 0), "logprob", "other").iloc[0] == pytest.approx(wanted, abs=1e-4)
+    assert curve.values(Condition("none", "none", 0), "logprob", task="other").iloc[0] == pytest.approx(
+        wanted, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("kind", ["gpt_neo", "falcon"])

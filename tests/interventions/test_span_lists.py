@@ -70,7 +70,7 @@ def test_a_curve_and_masks(gqa: Any, begin: int, tmp_path: Path) -> None:
         rows = curve.per_trial[(curve.per_trial["set"] == "top") & (curve.per_trial["k"] == k)].set_index("trial")
         got = torch.tensor(rows.loc[[trial.id for trial in trials], "logprob"].to_numpy()).float()
         torch.testing.assert_close(got, one_by_one(gqa, trials, scores.top(k)), **CLOSE)
-    measured = MaskedMetric(gqa, trials, "logprob", **how)
+    measured = MaskedMetric(gqa, trials, metric="logprob", **how)
     (got,) = measured(measured.mask(scores.top(3))[None])
     torch.testing.assert_close(torch.tensor(got).float(), one_by_one(gqa, trials, scores.top(3)), **CLOSE)
     with pytest.raises(ValueError, match=r"different settings(.|\n)*options\.span"):

@@ -148,7 +148,7 @@ def test_a_recovery_draws_its_frame() -> None:
         for name, lost in (("patched", 0.5), ("same_layer", 1.75))
     ]
     found = Recovery(pd.DataFrame(rows), {"all": 4, "used": 4}, {})
-    figure = found.plot("mine")
+    figure = found.plot(title="mine")
     assert figure.layout.title.text == "mine"
     np.testing.assert_allclose(
         trace(figure, THEMSELVES).y, [1 - 2.0 / 14]

@@ -347,7 +347,7 @@ def study() -> AblationCurve:
 
 
 def test_texts_from_a_curve_pair_the_same_trial_and_put_changes_first() -> None:
-    texts = Texts.from_curve(study(), Condition.top("locos", 5), questions={"t1": "Which word?"})
+    texts = Texts.from_curve(study(), Condition.top("locos", 5), metric="contains", questions={"t1": "Which word?"})
     assert list(texts.examples) == [
         Example("Which word?", "gold1", "retrieval none0 1", "retrieval top0 1", True, False),
         Example("t2", "gold2", "retrieval none0 2", "retrieval top0 2", False, True),
@@ -355,14 +355,14 @@ def test_texts_from_a_curve_pair_the_same_trial_and_put_changes_first() -> None:
     ]
     assert "Ablated: locos top k=5 (L1H2). Right: contains above 0.5." in texts.caption
     assert [sum(e.right_before for e in texts.examples), sum(e.right_after for e in texts.examples)] == [2, 2]
-    other = Texts.from_curve(study(), Condition.random_like("locos", 5), draw=1, task="parametric")
+    other = Texts.from_curve(study(), Condition.random_like("locos", 5), metric="contains", draw=1, task="parametric")
     assert {e.after for e in other.examples} == {f"parametric random_like1 {i}" for i in range(3)}
     assert not any(e.right_after for e in other.examples)
 
 
 def test_texts_of_a_condition_that_was_not_run_are_refused() -> None:
     with pytest.raises(ValueError, match="locos top k=7, draw 0, on 'retrieval'"):
-        Texts.from_curve(study(), Condition.top("locos", 7))
+        Texts.from_curve(study(), Condition.top("locos", 7), metric="contains")
     with pytest.raises(ValueError, match="metric 'rougeL' was not measured for locos top k=5"):
         Texts.from_curve(study(), Condition.top("locos", 5), metric="rougeL")
 
@@ -372,7 +372,7 @@ def test_provenance_names_versions_settings_command_and_date(monkeypatch: pytest
     for part in ("2026-01-02", "lens-heads study", "torch 2.13", '"ks"'):
         assert part in footer
     monkeypatch.setattr("sys.argv", ["/some/where/bin/lens-heads", "study", "a b"])
-    made = Provenance.now({"k": 1})
+    made = Provenance.now(settings={"k": 1})
     assert made.command == "lens-heads study 'a b'", "the folder of the program is nobody's business"
     assert {"lens-heads", "torch", "plotly", "python"} <= made.versions.keys()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", made.date)
@@ -380,7 +380,7 @@ def test_provenance_names_versions_settings_command_and_date(monkeypatch: pytest
 
 def test_write_report_replaces_the_file_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "deep" / "page.html"
-    assert report.write_report(path, "A study", SUMMARY, [Section("one")], MADE) == path
+    assert report.write_report(path, "A study", SUMMARY, [Section("one")], provenance=MADE) == path
     assert path.read_text(encoding="utf-8") == render(Section("one"))
     before = path.read_bytes()
 
@@ -389,7 +389,7 @@ def test_write_report_replaces_the_file_whole_or_not_at_all(tmp_path: Path, monk
 
     monkeypatch.setattr("lens_heads.runs.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        report.write_report(path, "Another", SUMMARY, [], MADE)
+        report.write_report(path, "Another", SUMMARY, [], provenance=MADE)
     assert path.read_bytes() == before
 
 

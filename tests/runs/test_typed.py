@@ -184,7 +184,7 @@ class Few(TypedDict, total=False):
 
 
 def test_the_defaults_that_are_shown_are_those_that_are_taken() -> None:
-    shown = {name: one.default for name, one in inspect.signature(lh.evidence.generality).parameters.items()}
+    shown = {name: one.default for name, one in inspect.signature(lh.localize_heads).parameters.items()}
     assert {name: shown[name] for name in ("out", "progress", "workers", "batch_size", "max_new_tokens")} == {
         "out": None, "progress": True, "workers": None, "batch_size": 8, "max_new_tokens": 50,
     }  # fmt: skip

@@ -257,5 +257,5 @@ def test_a_real_model_without_training(name: str) -> None:
     assert losses[1] > 0.9 * chance
     assert identify(made).weights != identify(model).weights
     assert head_geometry(made).name == f"{name} random-initialised seed 0"
-    assert torch.isfinite(lh.evaluate(made, lh.tasks.arithmetic(2, digits=1), max_new_tokens=2, progress=False)
+    assert torch.isfinite(lh.evaluate(made, lh.tasks.arithmetic(n=2, digits=1), max_new_tokens=2, progress=False)
                           .metrics["logprob"]).all()  # fmt: skip

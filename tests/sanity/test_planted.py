@@ -86,7 +86,7 @@ def test_scores_are_judged_by_the_truth() -> None:
     trials = found.trials(16, length=60)
     scores = lh.score_heads(found.model, trials, ["locos", "attention_spatial"], teacher_forced=True, progress=False)
     writing = found.of("copier", "writer", "main", "reader")
-    locos, looks = (found.quality(scores[name], writing) for name in ("locos", "attention_spatial"))
+    locos, looks = (found.quality(scores[name], truth=writing) for name in ("locos", "attention_spatial"))
     assert locos["precision"] == 1
     assert locos["auroc"] == locos["average_precision"] == 1
     assert looks["precision"] < 1, "decoys look, too"
@@ -130,7 +130,7 @@ def test_the_model_is_as_asked_and_as_its_seed_says() -> None:
             "scores of 2 layers x 4 heads",
         ),
         (
-            lambda: made("MHA").quality(lh.HeadScores.from_trials("m", torch.rand(1, 4, 4), ["a"]), []),
+            lambda: made("MHA").quality(lh.HeadScores.from_trials("m", torch.rand(1, 4, 4), ["a"]), truth=[]),
             "the truth has 0 of 16 heads",
         ),
     ],

@@ -49,7 +49,7 @@ def test_it_is_the_mean_of_each_models_quality() -> None:
     seeds, roles = (3, 5), ("copier", "writer")
     found = planted_quality(rank, seeds=seeds, roles=roles, **SMALL).set_index("metric")["value"]
     models = [lh.planted_model(seed=seed, **SMALL) for seed in seeds]
-    each = [one.quality(rank(one), one.of(*roles)) for one in models]
+    each = [one.quality(rank(one), truth=one.of(*roles)) for one in models]
     for metric, value in found.items():
         assert value == pytest.approx(np.mean([one[str(metric)] for one in each]))
     assert np.isnan(planted_quality(rank, seeds=seeds, roles=roles, **SMALL)["low"]).all(), (

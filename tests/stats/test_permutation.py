@@ -122,7 +122,7 @@ def test_too_few_arrangements_cannot_tell_even_a_perfect_agreement() -> None:
     assert (pairs.r, pairs.p, pairs.smallest_p) == pytest.approx((1, 1 / 8, 1 / 8))
     assert not pairs.can_tell()
     assert pairs.verdict() == "cannot be told"
-    assert pairs.verdict(0.2) == "correlated"
+    assert pairs.verdict(alpha=0.2) == "correlated"
     assert permutation_test(a, a, strata=list("aaabbb")).verdict() == "correlated"
     assert Permutation(0.9, 0.06, 0.06, 0.01, 100, True).verdict() == "cannot be told"
 
@@ -136,7 +136,7 @@ def test_nothing_left_has_no_r() -> None:
     ):
         assert math.isnan(found.r)
         assert math.isnan(found.p)
-        assert found.verdict(0.9) == "cannot be told"
+        assert found.verdict(alpha=0.9) == "cannot be told"
 
 
 def test_covariates_that_leave_one_degree_of_freedom_are_not_judged() -> None:

@@ -28,11 +28,11 @@ def test_how_many_trials_would_have_told() -> None:
     assert stats.needed(0.3, 10, 0.1) == 90, "rounding errors add no trial"
     assert stats.needed(0.5, 20, 0.26) == math.ceil(20 * (0.5 / 0.26) ** 2)
     assert stats.needed(0.0, 20, 0.25) == 1
-    assert stats.n_to_tell(0.2, 0.4, 30, at=0.0) == 120
-    assert stats.n_to_tell(0.1, 0.2, 30, at=0.5) == 8
-    assert stats.n_to_tell(0.25, 0.2, 30, at=0.25) is None
-    assert stats.n_to_tell(0.2, 0.8, 30, at=0.0) == 16 * 30
-    assert stats.n_to_tell(0.2, 1.0, 30, at=0.0) is None, "25 times as many: too far to be told from these"
+    assert stats.n_to_tell(0.2, half_width=0.4, n=30, at=0.0) == 120
+    assert stats.n_to_tell(0.1, half_width=0.2, n=30, at=0.5) == 8
+    assert stats.n_to_tell(0.25, half_width=0.2, n=30, at=0.25) is None
+    assert stats.n_to_tell(0.2, half_width=0.8, n=30, at=0.0) == 16 * 30
+    assert stats.n_to_tell(0.2, half_width=1.0, n=30, at=0.0) is None, "25 times as many: too far to be told from these"
 
 
 def test_the_number_needed_is_the_number_that_suffices() -> None:
@@ -91,7 +91,7 @@ def test_stopping_on_the_sign_would_not() -> None:
         (lambda: Precision().enough(0.1, -1), "n_now=-1: must be a non-negative integer"),
         (lambda: stats.needed(0.1, 20, 0), "target=0: must be above 0"),
         (lambda: stats.needed(-0.1, 20, 1), "half_width_now=-0.1: must be a finite number of at least 0"),
-        (lambda: stats.n_to_tell(math.inf, 0.1, 20, 0), "estimate=inf: must be a finite number"),
+        (lambda: stats.n_to_tell(math.inf, half_width=0.1, n=20, at=0), "estimate=inf: must be a finite number"),
     ],
 )
 def test_what_is_no_number_is_refused(refused: object, message: str) -> None:

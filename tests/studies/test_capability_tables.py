@@ -55,7 +55,7 @@ def test_a_mean_over_tasks_is_a_sum_of_crossed_tables(values: Values) -> None:
     for task in "xy":
         alone = crossed_interval(costs["a", task])
         assert damage.mean_cost(curve, {task: [HERE]}, metrics) == pytest.approx(alone)
-        assert curve.difference(damage.BEFORE, HERE, "logprob", task) == pytest.approx(alone)
+        assert curve.difference(damage.BEFORE, HERE, "logprob", task=task) == pytest.approx(alone)
     both = sum_interval([costs["a", "x"] / 2, costs["a", "y"] / 2], [None, None])
     assert damage.mean_cost(curve, {"x": [HERE], "y": [HERE]}, metrics) == pytest.approx(both)
     assert both.value == pytest.approx(float(costs["a", "x"].mean() + costs["a", "y"].mean()) / 2)
@@ -162,6 +162,6 @@ def test_a_capability_stops_at_the_wanted_precision(tmp_path: Any) -> None:
         plan = replace(small, precision=precision)
         bench = CapabilitySetup(model, plan, Asked.of(plan), tmp_path)
         curve = study.harmed(bench, found)
-        assert len(curve.values(damage.BEFORE, "logprob", "induction")) == trials
-        assert len(curve.values(Condition.random(2), "logprob", "induction")) == 5
-        assert len(curve.values(Condition.top("induction", 2), "logprob", "induction, other data")) == 30
+        assert len(curve.values(damage.BEFORE, "logprob", task="induction")) == trials
+        assert len(curve.values(Condition.random(2), "logprob", task="induction")) == 5
+        assert len(curve.values(Condition.top("induction", 2), "logprob", task="induction, other data")) == 30

@@ -34,7 +34,7 @@ def parts(trial: Any) -> tuple[int, str, int]:
 def test_answers_are_exact_and_problems_unique(n: int, digits: int, operations: list[str], seed: int) -> None:
     if digits == 1 and n > 30 * len(operations):
         return
-    trials = arithmetic(n, digits, operations, seed)
+    trials = arithmetic(n=n, digits=digits, operations=operations, seed=seed)
     problems = [parts(trial) for trial in trials]
     assert len(set(problems)) == len({trial.id for trial in trials}) == n
     for trial, (a, sign, b) in zip(trials, problems, strict=True):
@@ -49,23 +49,25 @@ def test_answers_are_exact_and_problems_unique(n: int, digits: int, operations: 
         assert len(str(x)) == len(str(y)) == digits
     counts = Counter(sign for _, sign, _ in problems)
     assert max(counts.values()) - min(counts[sign] for sign in operations) <= 1
-    assert trials == arithmetic(n, digits, operations, seed)
+    assert trials == arithmetic(n=n, digits=digits, operations=operations, seed=seed)
 
 
 @pytest.mark.parametrize("operation", "+-*")
 def test_the_splits_are_halves_of_all_problems(operation: str) -> None:
     """One digit: every problem is in one of them, and with it the same one turned round."""
 
-    every = {parts(trial) for trial in arithmetic({"-": 41, "+": 77, "*": 81}[operation], 1, operation)}
+    every = {
+        parts(trial) for trial in arithmetic(n={"-": 41, "+": 77, "*": 81}[operation], digits=1, operations=operation)
+    }
 
     def all_of(split: str) -> set[tuple[int, str, int]]:
         too_many = len(every)
         with pytest.raises(
             ValueError, match=rf"n={too_many} is out of range: there are \d+ .* problems .* in the split '{split}'"
         ) as error:
-            arithmetic(too_many, 1, operation, split=split)
+            arithmetic(n=too_many, digits=1, operations=operation, split=split)
         have = int(str(error.value).split("there are ")[1].split()[0])
-        return {parts(trial) for trial in arithmetic(have, 1, operation, split=split)}
+        return {parts(trial) for trial in arithmetic(n=have, digits=1, operations=operation, split=split)}
 
     select, test = all_of("select"), all_of("test")
     assert not select & test
@@ -77,9 +79,11 @@ def test_the_splits_are_halves_of_all_problems(operation: str) -> None:
 @given(digits=st.integers(2, 9), operation=st.sampled_from("+-*"), seed=st.integers(0, 9))
 @settings(max_examples=20)
 def test_longer_problems_fall_into_splits_too(digits: int, operation: str, seed: int) -> None:
-    select, test = (arithmetic(40, digits, operation, seed, split=split) for split in ("select", "test"))
+    select, test = (
+        arithmetic(n=40, digits=digits, operations=operation, seed=seed, split=split) for split in ("select", "test")
+    )
     assert len({trial.id for trial in select} | {trial.id for trial in test}) == 80
-    assert select == arithmetic(40, digits, operation, seed, split="select")
+    assert select == arithmetic(n=40, digits=digits, operations=operation, seed=seed, split="select")
     assert len({trial.answer[-1] for trial in select}) > 4, "the halves are not told apart by the last digit"
 
 
@@ -90,24 +94,26 @@ def test_the_split_of_a_local_copy(tmp_path: Path) -> None:
         for b in range(20, 30)
     ]
     file = write(tmp_path / "sums.jsonl", rows)
-    halves = [{t.question for t in arithmetic(30, source="hub", path=file, split=half)} for half in ("select", "test")]
+    halves = [
+        {t.question for t in arithmetic(n=30, source="hub", path=file, split=half)} for half in ("select", "test")
+    ]
     assert not halves[0] & halves[1]
     with pytest.raises(ValueError, match=r"n=100 is out of range: there are [2-7]\d rows in sums"):
-        arithmetic(100, source="hub", path=file, split="test")
+        arithmetic(n=100, source="hub", path=file, split="test")
 
 
 def test_examples_in_the_templates_are_right() -> None:
     for digits in (1, 2):
-        shots = re.findall(r"(\d+) ([-+]) (\d+) = (\d+)", arithmetic(1, digits)[0].template)
+        shots = re.findall(r"(\d+) ([-+]) (\d+) = (\d+)", arithmetic(n=1, digits=digits)[0].template)
         assert len(shots) >= 4
         assert all(int(c) == (int(a) + int(b) if sign == "+" else int(a) - int(b)) for a, sign, b, c in shots)
 
 
 def test_all_problems_can_be_asked_for_and_no_more() -> None:
-    sums = {parts(trial) for trial in arithmetic(77, 1, "+")}
+    sums = {parts(trial) for trial in arithmetic(n=77, digits=1, operations="+")}
     shown = {(2, 3), (6, 5), (4, 8), (7, 2)}
     assert sums == {(a, "+", b) for a in range(1, 10) for b in range(1, 10) if (a, b) not in shown}
-    differences = {parts(trial) for trial in arithmetic(41, 1, "-")}
+    differences = {parts(trial) for trial in arithmetic(n=41, digits=1, operations="-")}
     assert differences == {(a, "-", b) for a in range(1, 10) for b in range(1, a + 1)} - {
         (9, "-", 4),
         (7, "-", 5),
@@ -115,7 +121,7 @@ def test_all_problems_can_be_asked_for_and_no_more() -> None:
         (8, "-", 2),
     }
     with pytest.raises(ValueError, match=r"n=42 is out of range: there are 41 '-' problems of 1 digits"):
-        arithmetic(42, 1, "-")
+        arithmetic(n=42, digits=1, operations="-")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +145,7 @@ def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:
 
 def test_the_answer_follows_with_a_space() -> None:
     tokenizer = zoo.tokenizer()
-    trial = arithmetic(1)[0]
+    trial = arithmetic(n=1)[0]
     encoded = trial.encode(tokenizer)
     assert encoded.needle is None
     assert tokenizer.decode(encoded.tokens) == trial.template.replace("{question}", trial.question)
@@ -147,7 +153,7 @@ def test_the_answer_follows_with_a_space() -> None:
 
 
 def test_the_judge_takes_the_first_number() -> None:
-    trial = next(trial for trial in arithmetic(20, 2, "-") if trial.answer != "0")
+    trial = next(trial for trial in arithmetic(n=20, digits=2, operations="-") if trial.answer != "0")
     wrong = str(int(trial.answer) + 1)
     texts = (f" {trial.answer}", f" {trial.answer}.0", f" {wrong}", f" {wrong} or {trial.answer}", "")
     assert [trial.judge.correct(text, [trial.answer]) for text in texts] == [1, 1, 0, 0, 0]
@@ -175,16 +181,16 @@ DIFFERENCES = [
 
 def test_worded_problems_from_a_local_copy(tmp_path: Path) -> None:
     """In the benchmark's form and in that of the raw files."""
-    trials = {trial.id: trial for trial in arithmetic(3, source="hub", path=write(tmp_path / "sums.jsonl", SUMS))}
+    trials = {trial.id: trial for trial in arithmetic(n=3, source="hub", path=write(tmp_path / "sums.jsonl", SUMS))}
     assert set(trials) == {"arithmetic-hub-sums-1", "arithmetic-hub-sums-2", "arithmetic-hub-sums-3"}
     trial = trials["arithmetic-hub-sums-1"]
     assert (trial.question, trial.answer, trial.meta["operation"]) == ("What is 91 plus 8?", "99", "+")
     prompt = zoo.tokenizer().decode(trial.encode(zoo.tokenizer()).tokens)
     assert prompt.endswith("\n\nQuestion: What is 91 plus 8?\nAnswer:")
-    raw = arithmetic(2, source="hub", path=write(tmp_path / "raw.jsonl", DIFFERENCES))
+    raw = arithmetic(n=2, source="hub", path=write(tmp_path / "raw.jsonl", DIFFERENCES))
     assert {(t.question, t.answer) for t in raw} == {("What is 9 minus 30?", "-21"), ("What is 8 minus 1?", "7")}
-    assert arithmetic(2, source="hub", path=tmp_path / "sums.jsonl", seed=1) == arithmetic(
-        2, source="hub", path=tmp_path / "sums.jsonl", seed=1
+    assert arithmetic(n=2, source="hub", path=tmp_path / "sums.jsonl", seed=1) == arithmetic(
+        n=2, source="hub", path=tmp_path / "sums.jsonl", seed=1
     )
 
 
@@ -196,7 +202,7 @@ def test_the_hubs_raw_files_are_fetched_one_per_operation(tmp_path: Path, monkey
         return str(write(tmp_path / Path(name).name, SUMS if "addition" in name else DIFFERENCES))
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
-    trials = arithmetic(3, digits=3, source="hub")
+    trials = arithmetic(n=3, digits=3, source="hub")
     assert asked == [
         ("EleutherAI/arithmetic", "data/three_digit_addition.jsonl", "dataset"),
         ("EleutherAI/arithmetic", "data/three_digit_subtraction.jsonl", "dataset"),
@@ -213,7 +219,7 @@ def test_without_the_hub_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         FileNotFoundError, match=r"data/two_digit_addition.jsonl of EleutherAI/arithmetic .* copy as path="
     ):
-        arithmetic(2, source="hub")
+        arithmetic(n=2, source="hub")
 
 
 def test_the_worded_examples_are_right() -> None:
@@ -238,7 +244,7 @@ def test_the_worded_examples_are_right() -> None:
 )
 def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        arithmetic(1, source="hub", path=write(tmp_path / "sums.jsonl", [row]))
+        arithmetic(n=1, source="hub", path=write(tmp_path / "sums.jsonl", [row]))
 
 
 @pytest.mark.parametrize(
@@ -262,6 +268,6 @@ def test_faults_of_the_sources_are_named(arguments: dict[str, Any], message: str
 def test_more_than_there_are_or_none_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "sums.jsonl", SUMS)
     with pytest.raises(ValueError, match="n=4 is out of range: there are 3 rows in sums"):
-        arithmetic(4, source="hub", path=file)
+        arithmetic(n=4, source="hub", path=file)
     with pytest.raises(ValueError, match="n=0"):
-        arithmetic(0, source="hub", path=file)
+        arithmetic(n=0, source="hub", path=file)

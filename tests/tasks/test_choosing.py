@@ -26,7 +26,9 @@ def words(*texts: str) -> set[str]:
 
 def every_trial() -> list[Any]:
     return [
-        pytest.param(lh.tasks.packaged(split, n=90, distractors=1, questions=questions), id=f"{split}-{questions}")
+        pytest.param(
+            lh.tasks.packaged(split=split, n=90, distractors=1, questions=questions), id=f"{split}-{questions}"
+        )
         for split in SPLITS
         for questions in QUESTIONS
     ]
@@ -116,7 +118,7 @@ def test_the_question_decides(trials: list[lh.Trial]) -> None:
 
 
 def test_relations_templates_styles_and_answers_are_used_evenly() -> None:
-    trials = lh.tasks.packaged("test", n=60, distractors=1)
+    trials = lh.tasks.packaged(split="test", n=60, distractors=1)
     for count, values in (
         (15, [trial.meta["kind"] for trial in trials]),
         (6, [trial.template for trial in trials]),
@@ -127,12 +129,14 @@ def test_relations_templates_styles_and_answers_are_used_evenly() -> None:
     assert {trial.meta["answers"] for trial in trials} == {"person", "place", "number", "thing"}
     before = [trial.depth < trial.distractors[0].depth for trial in trials]
     assert 20 < sum(before) < 40, "the right needle comes first about as often as second"
-    assert lh.tasks.packaged("test", n=20, distractors=1) == lh.tasks.packaged("test", n=20, distractors=1)
-    assert lh.tasks.packaged("test", n=20, distractors=1) != lh.tasks.packaged("test", n=20, distractors=1, seed=1)
+    assert lh.tasks.packaged(split="test", n=20, distractors=1) == lh.tasks.packaged(split="test", n=20, distractors=1)
+    assert lh.tasks.packaged(split="test", n=20, distractors=1) != lh.tasks.packaged(
+        split="test", n=20, distractors=1, seed=1
+    )
 
 
 def test_haystacks_of_three_styles() -> None:
-    of = {trial.meta["style"]: trial for trial in lh.tasks.packaged("select", n=3, distractors=1)}
+    of = {trial.meta["style"]: trial for trial in lh.tasks.packaged(split="select", n=3, distractors=1)}
     assert {*of} == {*STYLES}
     names = [name for name, _ in choosing._packaged("select")["others"]]
     assert any(name in of["people"].haystack for name in names)
@@ -142,7 +146,7 @@ def test_haystacks_of_three_styles() -> None:
 
 
 def test_exchanged_questions_turn_the_answer_around_and_nothing_else() -> None:
-    trials = lh.tasks.packaged("select", n=30, distractors=2)
+    trials = lh.tasks.packaged(split="select", n=30, distractors=2)
     exchanged = lh.tasks.exchange_questions(trials)
     for trial, other in zip(trials, exchanged, strict=True):
         assert (other.question, other.answer) == (trial.distractors[0].question, trial.distractors[0].answer)
@@ -164,7 +168,7 @@ def test_exchanged_questions_turn_the_answer_around_and_nothing_else() -> None:
 
 def test_in_tokens_spans_hold_both_needles_and_the_runs_align() -> None:
     tokenizer = zoo.tokenizer()
-    trials = lh.tasks.packaged("test", n=45, distractors=1)
+    trials = lh.tasks.packaged(split="test", n=45, distractors=1)
     aligned = 0
     for trial, other in zip(trials, lh.tasks.exchange_questions(trials), strict=True):
         one, two = trial.encode(tokenizer), other.encode(tokenizer)
@@ -188,7 +192,7 @@ def test_no_doubts_about_them() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for split in SPLITS:
-            encode_all(lh.tasks.packaged(split, n=40, distractors=1, context_length=2_000), tokenizer, 10**6)
+            encode_all(lh.tasks.packaged(split=split, n=40, distractors=1, context_length=2_000), tokenizer, 10**6)
 
 
 def test_what_there_is_not() -> None:

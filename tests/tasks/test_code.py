@@ -194,8 +194,8 @@ def test_the_hub_is_asked_for_config_and_split(monkeypatch: pytest.MonkeyPatch) 
 
 def test_draws_follow_the_seed(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", [{**FULL[0], "task_id": i} for i in range(40)])
-    assert mbpp(5, path=file, seed=1) == mbpp(5, path=file, seed=1)
-    assert [trial.id for trial in mbpp(5, path=file, seed=1)] != [trial.id for trial in mbpp(5, path=file, seed=2)]
+    assert mbpp(n=5, path=file, seed=1) == mbpp(n=5, path=file, seed=1)
+    assert [trial.id for trial in mbpp(n=5, path=file, seed=1)] != [trial.id for trial in mbpp(n=5, path=file, seed=2)]
 
 
 @pytest.mark.parametrize(
@@ -230,6 +230,6 @@ def test_other_faults_are_named(tmp_path: Path) -> None:
         mbpp(split="dev")
     file = write(tmp_path / "rows.jsonl", FULL)
     with pytest.raises(ValueError, match=r"n=3 is out of range: there are 2 tasks in .*rows.jsonl"):
-        mbpp(3, path=file)
+        mbpp(n=3, path=file)
     with pytest.raises(ValueError, match=r"n=0 is out of range: there are 2 problems in"):
-        humaneval(0, path=file)
+        humaneval(n=0, path=file)

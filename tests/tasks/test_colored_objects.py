@@ -16,8 +16,8 @@ from tests.conftest import tiny
 
 @given(st.integers(1, 20), st.sampled_from(["select", "test"]), st.integers(0, 50))
 def test_the_answer_is_the_colour_in_the_scene(n: int, split: str, seed: int) -> None:
-    trials = colored_objects(n, split, seed)
-    assert trials == colored_objects(n, split, seed)
+    trials = colored_objects(n=n, split=split, seed=seed)
+    assert trials == colored_objects(n=n, split=split, seed=seed)
     for trial in trials:
         example, scene = trial.question.split("\n")
         for line, answer in (
@@ -41,7 +41,7 @@ def test_halves_share_no_object() -> None:
 
 def test_the_counterfactual_asks_about_another_object() -> None:
     model = tiny("llama-gqa")
-    trials = [trial for trial in colored_objects(40) if len(trial.question) == len(trial.corrupt[0])]
+    trials = [trial for trial in colored_objects(n=40) if len(trial.question) == len(trial.corrupt[0])]
     pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), corruption="counterfactual")
     assert len(pairs) == len(trials) > 5
     for trial, pair in zip(trials, pairs, strict=True):
@@ -49,4 +49,4 @@ def test_the_counterfactual_asks_about_another_object() -> None:
         assert trial.corrupt[0] in model.tokenizer.decode(pair.corrupt)
         assert model.tokenizer.decode(pair.answer_tokens).strip() == trial.answer
     with pytest.raises(ValueError, match="has no counterfactual: give the trial corrupt="):
-        make_pairs(lh.tasks.rhyme(1), model.tokenizer, lh.head_geometry(model), corruption="counterfactual")
+        make_pairs(lh.tasks.rhyme(n=1), model.tokenizer, lh.head_geometry(model), corruption="counterfactual")

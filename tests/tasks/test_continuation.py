@@ -73,8 +73,8 @@ def test_trials_are_the_rows() -> None:
 def test_splits_and_draws() -> None:
     for split in SPLITS:
         assert {trial.id for trial in continuation(split=split)} == {f"continuation-{row['id']}" for row in of(split)}
-    assert continuation(10, seed=3) == continuation(10, seed=3) != continuation(10, seed=4)
-    assert {trial.meta["split"] for trial in continuation(10, "test")} == {"test"}
+    assert continuation(n=10, seed=3) == continuation(n=10, seed=3) != continuation(n=10, seed=4)
+    assert {trial.meta["split"] for trial in continuation(n=10, split="test")} == {"test"}
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def right(asked: str) -> str:
 
 @given(st.integers(1, 20), st.sampled_from(["select", "test"]), st.integers(0, 50), st.integers(2, 4))
 def test_the_letter_marks_the_colour_that_was_told(n: int, split: str, seed: int, choices: int) -> None:
-    trials = copy_colors(n, split, seed, choices)
-    assert trials == copy_colors(n, split, seed, choices)
+    trials = copy_colors(n=n, split=split, seed=seed, choices=choices)
+    assert trials == copy_colors(n=n, split=split, seed=seed, choices=choices)
     for trial in trials:
         *shots, asked = trial.question.split("\n\n")
         assert len(shots) == 2
@@ -42,12 +42,12 @@ def test_the_letter_marks_the_colour_that_was_told(n: int, split: str, seed: int
 
 
 def test_every_letter_is_right_sometimes() -> None:
-    answers = [trial.answer for trial in copy_colors(200)]
+    answers = [trial.answer for trial in copy_colors(n=200)]
     assert all(answers.count(letter) > 30 for letter in "ABCD")
 
 
 def test_pairs_keep_the_length() -> None:
-    model, trials = tiny("llama-gqa"), copy_colors(8)
+    model, trials = tiny("llama-gqa"), copy_colors(n=8)
     pairs = make_pairs(trials, model.tokenizer, lh.head_geometry(model), corruption="counterfactual")
     assert [pair.id for pair in pairs] == [trial.id for trial in trials]
 

@@ -118,7 +118,7 @@ def test_a_story_has_one_group_at_every_length(tmp_path: Path) -> None:
     }
     story = {"input": "Mary went home.", "question": "Where is Mary?", "target": "kitchen"}
     copies = [write(tmp_path / f"{config}.jsonl", [story]) for config in ("0k", "4k")]
-    made = [tasks.babilong("hub", "qa1", path.stem, path=path)[0] for path in copies]
+    made = [tasks.babilong("hub", task="qa1", config=path.stem, path=path)[0] for path in copies]
     assert [trial.group for trial in made] == ["babilong hub qa1-1"] * 2
     assert made[0].id != made[1].id
 
@@ -152,10 +152,10 @@ def test_names_and_operands_in_either_order() -> None:
     first, second = tasks.ioi(n=2, names=["Zoe", "Ann"], symmetric=True)
     assert first.question != second.question
     assert first.group == second.group == "ioi Ann Zoe"
-    sums = {trial.id: trial.group for trial in tasks.arithmetic(77, 1, "+")}
+    sums = {trial.id: trial.group for trial in tasks.arithmetic(n=77, digits=1, operations="+")}
     assert sums["arithmetic-3+8"] == sums["arithmetic-8+3"] == "arithmetic 8+3"
     assert len(set(sums.values())) < len(sums)
-    assert {trial.group for trial in tasks.arithmetic(9, 1, "-")}.isdisjoint(sums.values()), (
+    assert {trial.group for trial in tasks.arithmetic(n=9, digits=1, operations="-")}.isdisjoint(sums.values()), (
         "another sign is another group"
     )
 
@@ -210,10 +210,12 @@ def test_a_problem_in_words_is_the_one_in_digits(tmp_path: Path) -> None:
         for b in range(10, 20)
     ]
     file = write(tmp_path / "sums.jsonl", rows)
-    select, test = (tasks.arithmetic(100, source="hub", path=file, split=split) for split in ("select", "test"))
+    select, test = (tasks.arithmetic(n=100, source="hub", path=file, split=split) for split in ("select", "test"))
     assert {trial.group for trial in select}.isdisjoint(trial.group for trial in test)
-    assert not {trial.group for trial in select} & {t.group for t in tasks.arithmetic(300, 2, "+-*", split="test")}
-    groups = {trial.question: trial.group for trial in tasks.arithmetic(300, source="hub", path=file)}
+    assert not {trial.group for trial in select} & {
+        t.group for t in tasks.arithmetic(n=300, digits=2, operations="+-*", split="test")
+    }
+    groups = {trial.question: trial.group for trial in tasks.arithmetic(n=300, source="hub", path=file)}
     assert groups["What is 10 plus 11?"] == groups["What is 11 plus 10?"] == "arithmetic 11+10"
 
 

@@ -90,10 +90,10 @@ def test_the_hub_is_asked_for_a_split_of_main(monkeypatch: pytest.MonkeyPatch) -
     asked: list[Any] = []
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: asked.append((args, kwargs)) or ROWS * 80)
     assert len(gsm8k()) == 200
-    assert {trial.meta["source"] for trial in gsm8k(3, "train")} == {"train"}
+    assert {trial.meta["source"] for trial in gsm8k(n=3, split="train")} == {"train"}
     assert asked == [(("openai/gsm8k", "main"), {"split": "test"}), (("openai/gsm8k", "main"), {"split": "train"})]
-    assert gsm8k(5, seed=1) == gsm8k(5, seed=1)
-    assert [trial.id for trial in gsm8k(5, seed=1)] != [trial.id for trial in gsm8k(5, seed=2)]
+    assert gsm8k(n=5, seed=1) == gsm8k(n=5, seed=1)
+    assert [trial.id for trial in gsm8k(n=5, seed=1)] != [trial.id for trial in gsm8k(n=5, seed=2)]
 
 
 def test_without_the_hub_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +128,6 @@ def test_other_faults_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown split 'validation': use 'test' or 'train'"):
         gsm8k(split="validation")
     with pytest.raises(ValueError, match=r"n=4 is out of range: there are 3 problems in .*mine.jsonl"):
-        gsm8k(4, path=write(tmp_path / "mine.jsonl", ROWS))
+        gsm8k(n=4, path=write(tmp_path / "mine.jsonl", ROWS))
     with pytest.raises(FileNotFoundError, match="pass a copy of openai/gsm8k, main, test"):
         gsm8k(path=tmp_path / "none.jsonl")

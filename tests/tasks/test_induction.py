@@ -20,7 +20,7 @@ from tests import zoo
     seed=st.integers(0, 99),
 )
 def test_the_answer_is_what_followed_before(n: int, words: int, repeats: int, split: str | None, seed: int) -> None:
-    trials = induction(n, words, repeats, split, seed)
+    trials = induction(n=n, words=words, repeats=repeats, split=split, seed=seed)
     assert len({trial.id for trial in trials}) == len({trial.question for trial in trials}) == n
     for trial in trials:
         *whole, begun = trial.question.split("\n")
@@ -41,11 +41,11 @@ def test_the_answer_is_what_followed_before(n: int, words: int, repeats: int, sp
         assert others[0].startswith(f"{corrupt} "), "which is a list of its own that goes on as it did"
         assert not others[0].startswith(f"{corrupt} {trial.answer},"), "with another answer"
         assert len(trial.corrupt[0]) == len(trial.question) or trial.meta["at"] == words - 1
-    assert trials == induction(n, words, repeats, split, seed)
+    assert trials == induction(n=n, words=words, repeats=repeats, split=split, seed=seed)
 
 
 def test_every_place_is_cut_and_every_choice_right_sometimes() -> None:
-    trials = induction(200)
+    trials = induction(n=200)
     assert {trial.meta["at"] for trial in trials} == set(range(1, 10))
     places = [sum(trial.choices.index(trial.answer) == at for trial in trials) for at in range(4)]
     assert min(places) > 25
@@ -53,7 +53,7 @@ def test_every_place_is_cut_and_every_choice_right_sometimes() -> None:
 
 def test_the_splits_share_no_word() -> None:
     def vocabulary(split: str) -> set[str]:
-        return {word for trial in induction(100, split=split) for word in trial.meta["words"]}
+        return {word for trial in induction(n=100, split=split) for word in trial.meta["words"]}
 
     select, test = vocabulary("select"), vocabulary("test")
     assert not select & test
@@ -61,13 +61,13 @@ def test_the_splits_share_no_word() -> None:
 
 
 def test_ids_name_split_seed_and_number() -> None:
-    assert [trial.id for trial in induction(2, split="test", seed=3)] == ["induction-test-3-0", "induction-test-3-1"]
-    assert induction(1)[0].id == "induction-all-0-0"
-    assert induction(1)[0].question != induction(1, seed=1)[0].question
+    assert [trial.id for trial in induction(n=2, split="test", seed=3)] == ["induction-test-3-0", "induction-test-3-1"]
+    assert induction(n=1)[0].id == "induction-all-0-0"
+    assert induction(n=1)[0].question != induction(n=1, seed=1)[0].question
 
 
 def test_the_prompt_ends_with_the_comma() -> None:
-    trial = induction(1)[0]
+    trial = induction(n=1)[0]
     encoded = trial.encode(zoo.tokenizer())
     assert zoo.tokenizer().decode(encoded.tokens) == trial.question
     assert trial.question.endswith(",")
@@ -75,7 +75,7 @@ def test_the_prompt_ends_with_the_comma() -> None:
 
 
 def test_the_judge_reads_up_to_the_next_comma() -> None:
-    trial = induction(1)[0]
+    trial = induction(n=1)[0]
     other = next(word for word in trial.choices if word != trial.answer)
     texts = (
         f" {trial.answer}, {other}",

@@ -21,7 +21,7 @@ def whole(trial: lh.Trial) -> str:
 
 
 def test_all_prompts_are_all_that_transformer_lens_draws() -> None:
-    trials = ioi(72, names=NAMES)
+    trials = ioi(n=72, names=NAMES)
     random.seed(0)
     drawn = IOIDataset(None, names=NAMES, num_samples=4000).samples
     expected = {(sample["text"], sample["IO"].strip(), sample["S"].strip()) for sample in drawn}
@@ -31,7 +31,7 @@ def test_all_prompts_are_all_that_transformer_lens_draws() -> None:
 
 def test_a_trial_is_its_sentence() -> None:
     made = {"templates": ["[A] and [B] saw a [THING]. [B] gave it to [A]"], "nouns": {"THING": ["cup"], "X": ["y"]}}
-    trials = {trial.answer: trial for trial in ioi(2, names=["Ann", "Bob"], **made)}
+    trials = {trial.answer: trial for trial in ioi(n=2, names=["Ann", "Bob"], **made)}
     trial = trials["Ann"]
     assert trial.question == "Ann and Bob saw a cup. Bob gave it to"
     assert trial.choices == ("Ann", "Bob")
@@ -52,7 +52,7 @@ def test_names_are_those_of_a_half() -> None:
     halves = []
     for split in ("select", "test"):
         known = {name for entry in entries(split) for name in entry.characters}
-        used = {name for trial in ioi(200, split=split) for name in trial.choices}
+        used = {name for trial in ioi(n=200, split=split) for name in trial.choices}
         assert used == known
         halves.append(used)
     assert not halves[0] & halves[1]
@@ -61,16 +61,16 @@ def test_names_are_those_of_a_half() -> None:
 def test_the_draw_is_the_seeds_alone() -> None:
     random.seed(5)
     before = random.getstate()
-    trials = ioi(50, seed=3)
+    trials = ioi(n=50, seed=3)
     assert random.getstate() == before
     random.seed(6)
-    assert ioi(50, seed=3) == trials
-    assert {whole(trial) for trial in ioi(50, seed=4)} != {whole(trial) for trial in trials}
+    assert ioi(n=50, seed=3) == trials
+    assert {whole(trial) for trial in ioi(n=50, seed=4)} != {whole(trial) for trial in trials}
     assert len({whole(trial) for trial in trials}) == len({trial.id for trial in trials}) == 50
 
 
 def test_symmetric_sentences_follow_each_other() -> None:
-    trials = ioi(36, symmetric=True, names=NAMES)
+    trials = ioi(n=36, symmetric=True, names=NAMES)
     assert len({whole(trial) for trial in trials}) == 36
     for one, other in zip(trials[::2], trials[1::2], strict=True):
         a, b = one.choices
@@ -79,7 +79,7 @@ def test_symmetric_sentences_follow_each_other() -> None:
 
 
 def test_clean_and_corrupt_make_a_pair_to_patch(gqa: Any) -> None:
-    trial = ioi(1, names=NAMES)[0]
+    trial = ioi(n=1, names=NAMES)[0]
     clean, corrupt = (
         replace(trial, question=text, corrupt=()).encode(gqa.tokenizer) for text in (trial.question, *trial.corrupt)
     )
@@ -90,7 +90,7 @@ def test_clean_and_corrupt_make_a_pair_to_patch(gqa: Any) -> None:
 
 
 def test_a_model_chooses(gqa: Any) -> None:
-    found = lh.evaluate(gqa, ioi(4), generate=False, progress=False)
+    found = lh.evaluate(gqa, ioi(n=4), generate=False, progress=False)
     assert {"choice", "choice_norm", "choice_logprob"} < set(found.metrics)
     assert (found.metrics["choice_logprob"] < 0).all()
 

@@ -24,8 +24,8 @@ from tests import zoo
 def test_every_look_up_is_answered_by_the_object(
     n: int, shots: int, more: int, characters: int, split: str | None, seed: int
 ) -> None:
-    trials = key_value(n, shots + more, characters, shots, split, seed)
-    assert trials == key_value(n, shots + more, characters, shots, split, seed)
+    trials = key_value(n=n, pairs=shots + more, characters=characters, shots=shots, split=split, seed=seed)
+    assert trials == key_value(n=n, pairs=shots + more, characters=characters, shots=shots, split=split, seed=seed)
     assert len({trial.id for trial in trials}) == n
     for trial in trials:
         listed = json.loads(trial.needle)
@@ -40,7 +40,7 @@ def test_every_look_up_is_answered_by_the_object(
 
 
 def test_the_needle_is_the_line_of_the_key() -> None:
-    (trial,) = key_value(1, 4, 6, 1)
+    (trial,) = key_value(n=1, pairs=4, characters=6, shots=1)
     encoded = trial.encode(zoo.tokenizer())
     assert encoded.needle is not None
     assert zoo.tokenizer().decode(encoded.tokens[slice(*encoded.needle)]).strip() == trial.needle_focus

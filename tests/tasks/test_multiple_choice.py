@@ -170,10 +170,10 @@ def test_the_draw_is_the_seeds(tmp_path: Path) -> None:
     rows = [changed(MMLU, question=f"What is {i} + 1?") for i in range(230)]
     file = write(tmp_path / "rows.jsonl", rows)
     assert len(mmlu(path=file)) == 200
-    assert mmlu(9, path=file, seed=3) == mmlu(9, path=file, seed=3)
-    assert {t.id for t in mmlu(9, path=file, seed=3)} != {t.id for t in mmlu(9, path=file, seed=4)}
+    assert mmlu(n=9, path=file, seed=3) == mmlu(n=9, path=file, seed=3)
+    assert {t.id for t in mmlu(n=9, path=file, seed=3)} != {t.id for t in mmlu(n=9, path=file, seed=4)}
     with pytest.raises(ValueError, match="n=231 is out of range: there are 230 questions in mmlu rows; use 1 to 230"):
-        mmlu(231, path=file)
+        mmlu(n=231, path=file)
 
 
 def test_rows_without_different_choices_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def pair(trial: Any) -> tuple[str, str]:
 
 
 def test_the_splits_share_no_needle_no_entry_no_name_and_no_paragraph() -> None:
-    select, test = packaged("select", n=200), packaged("test", n=200)
+    select, test = packaged(split="select", n=200), packaged(split="test", n=200)
     for what in (lambda t: t.needle, lambda t: t.meta["entry"], lambda t: t.meta["character"], lambda t: t.template):
         assert not set(map(what, select)) & set(map(what, test))
     paragraphs = [{text for trial in trials for text in trial.haystack.split("\n\n")} for trials in (select, test)]
@@ -35,7 +35,7 @@ def test_the_splits_share_no_needle_no_entry_no_name_and_no_paragraph() -> None:
 @given(split=st.sampled_from(["select", "test"]), n=st.integers(1, 200), seed=st.integers(0, 5))
 @settings(max_examples=25, deadline=None)
 def test_any_number_of_trials_uses_everything_equally_often(split: str, n: int, seed: int) -> None:
-    trials = packaged(split, n=n, seed=seed, context_length=30)
+    trials = packaged(split=split, n=n, seed=seed, context_length=30)
     assert len({pair(trial) for trial in trials}) == len({trial.id for trial in trials}) == n
     every: dict[str, set[str]] = {"kind": set(), "entry": set(), "association": set(), "character": set()}
     for entry in entries(split):
@@ -56,7 +56,7 @@ def test_fewer_trials_are_the_first_of_more_in_what_they_use() -> None:
 
 def test_depths_are_spread_and_answers_stand_in_the_needle() -> None:
     for questions in ("onehop", "direct", "multitoken"):
-        trials = packaged("test", n=120, seed=3, questions=questions)
+        trials = packaged(split="test", n=120, seed=3, questions=questions)
         assert len({trial.id for trial in trials}) == 120
         assert spread(int(trial.depth * 10) for trial in trials) == 0, "twelve in each tenth"
         for trial in trials:
@@ -90,7 +90,7 @@ def test_ids_are_readable() -> None:
 @pytest.mark.parametrize(("length", "most"), [(320, 1), (1_000, 1), (4_000, 3)])
 def test_every_trial_has_its_own_stretch_long_enough(length: int, most: int) -> None:
     """No paragraph comes again before all have come: at 200 trials, not at all if they are short."""
-    trials = packaged("test", n=200, context_length=length)
+    trials = packaged(split="test", n=200, context_length=length)
     texts = [trial.haystack.split("\n\n") for trial in trials]
     used = Counter(paragraph for paragraphs in texts for paragraph in paragraphs)
     assert max(used.values()) == most
@@ -117,7 +117,7 @@ def test_all_different_needles_can_be_asked_for_and_no_more() -> None:
     with pytest.raises(ValueError, match="n=0"):
         packaged(n=0)
     with pytest.raises(ValueError, match="unknown split 'train': use 'select' or 'test'"):
-        packaged("train")
+        packaged(split="train")
     with pytest.raises(ValueError, match=r"field 'questions' has no 'twohop', only 'onehop', 'direct', 'multitoken'"):
         packaged(questions="twohop")
 

@@ -41,7 +41,7 @@ def test_words_end_in_one_vowel_and_one_consonant() -> None:
 
 
 def test_one_choice_rhymes_and_three_do_not() -> None:
-    trials = rhyme(len([word for group in GROUPS for word in group]))
+    trials = rhyme(n=len([word for group in GROUPS for word in group]))
     for trial in trials:
         word = trial.meta["word"]
         assert trial.question == template("rhyme")["question"].replace("{word}", word)
@@ -69,7 +69,7 @@ def test_examples_rhyme_and_none_is_asked_about() -> None:
 
 
 def test_the_splits_share_no_ending() -> None:
-    select, test = rhyme(100, "select"), rhyme(100, "test")
+    select, test = rhyme(n=100, split="select"), rhyme(n=100, split="test")
     shared = [
         {ending for trial in trials for word in trial.choices for ending in endings(word)} for trials in (select, test)
     ]
@@ -78,14 +78,14 @@ def test_the_splits_share_no_ending() -> None:
 
 
 def test_the_seed_decides_everything() -> None:
-    assert rhyme(20, seed=1) == rhyme(20, seed=1)
-    assert {trial.id for trial in rhyme(20)} != {trial.id for trial in rhyme(20, seed=1)}
+    assert rhyme(n=20, seed=1) == rhyme(n=20, seed=1)
+    assert {trial.id for trial in rhyme(n=20)} != {trial.id for trial in rhyme(n=20, seed=1)}
     assert len(rhyme()) == 100
-    assert rhyme(1)[0].id == f"rhyme-{rhyme(1)[0].meta['word']}"
+    assert rhyme(n=1)[0].id == f"rhyme-{rhyme(n=1)[0].meta['word']}"
 
 
 def test_the_answer_follows_with_a_space() -> None:
-    trial = rhyme(1)[0]
+    trial = rhyme(n=1)[0]
     encoded = trial.encode(zoo.tokenizer())
     assert zoo.tokenizer().decode(encoded.tokens) == trial.template.replace("{question}", trial.question)
     assert zoo.tokenizer().decode(encoded.answer_tokens) == f" {trial.answer}"

@@ -19,8 +19,8 @@ from lens_heads.tasks.succession import CYCLES, HALVES, SEQUENCES, succession
     seed=st.integers(0, 50),
 )
 def test_the_answer_follows(n: int, shown: int, split: str | None, seed: int) -> None:
-    trials = succession(n, shown, split, seed)
-    assert trials == succession(n, shown, split, seed)
+    trials = succession(n=n, shown=shown, split=split, seed=seed)
+    assert trials == succession(n=n, shown=shown, split=split, seed=seed)
     assert len({trial.id for trial in trials}) == n
     for trial in trials:
         words = SEQUENCES[trial.meta["kind"]]

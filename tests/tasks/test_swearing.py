@@ -51,7 +51,7 @@ def test_a_trial_is_a_scene_with_one_of_the_words_for_its_answer(words: Path) ->
     encoded = trial.encode(zoo.tokenizer())
     assert zoo.tokenizer().decode(encoded.tokens) == "He hit his thumb with the hammer and shouted:"
     assert zoo.tokenizer().decode(encoded.answer_tokens) == f" {trial.answer}"
-    assert swearing(words, 9, seed=3) == swearing(words, 9, seed=3)
+    assert swearing(words, n=9, seed=3) == swearing(words, n=9, seed=3)
     assert [trial.answer for trial in swearing(words, seed=3)] != [trial.answer for trial in swearing(words, seed=4)]
 
 
@@ -68,7 +68,7 @@ def test_the_splits_share_no_scene_and_have_every_kind(words: Path) -> None:
 def test_hundreds_of_words_and_their_own_signs(tmp_path: Path) -> None:
     file = tmp_path / "words.txt"
     file.write_text("\n".join([*(f"word{i}" for i in range(500)), "sh*t"]))
-    judge = swearing(file, 1)[0].judge
+    judge = swearing(file, n=1)[0].judge
     assert [judge.correct(text, []) for text in ("word7", "so: Sh*t!")] == [0, 0], "without an accepted answer"
     assert [judge.correct(text, ["x"]) for text in ("word499.", "so: Sh*t!", "shot", "word500")] == [1, 1, 0, 0]
 
@@ -104,7 +104,7 @@ def test_other_faults_are_named(tmp_path: Path, words: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none.txt does not exist: check its name"):
         swearing(tmp_path / "none.txt")
     with pytest.raises(ValueError, match="n=49 is out of range: there are 48 packaged scenes"):
-        swearing(words, 49)
+        swearing(words, n=49)
     words.write_bytes(b"dr\xe4t")
     with pytest.raises(ValueError, match="not valid UTF-8 at byte 2: save the file as UTF-8"):
         swearing(words)

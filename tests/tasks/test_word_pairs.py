@@ -26,7 +26,7 @@ def test_examples_and_answers(relation: str) -> None:
 
 def test_shuffled_labels_are_all_wrong_and_the_words_stay() -> None:
     true, shuffled, none = (
-        word_pairs(12, shots=shots, labels=labels) for shots, labels in ((8, "true"), (8, "shuffled"), (0, "true"))
+        word_pairs(n=12, shots=shots, labels=labels) for shots, labels in ((8, "true"), (8, "shuffled"), (0, "true"))
     )  # type: ignore[arg-type]
     known = dict(
         example.removeprefix("Q: ").split("\nA: ") for trial in true for example in trial.question.split("\n\n")[:-1]

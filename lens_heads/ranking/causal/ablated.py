@@ -67,7 +67,7 @@ def attribute_ablation(
         raise ValueError(f"kind={kind!r}: only 'mean' and 'zero' set z itself; test another kind with ablation_curve")
     if kind == "zero" and reference is not None:
         raise ValueError("kind='zero' takes no reference: use kind='mean', or leave it out")
-    Ablation.of(model, kind, reference)
+    Ablation.of(model, kind, reference=reference)
     check_metric(metric)
     if isinstance(metric, str) and metric not in OF_ONE_RUN:
         known = " or ".join(map(repr, OF_ONE_RUN))

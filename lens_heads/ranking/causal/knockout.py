@@ -113,7 +113,7 @@ def knockout_heads(
     kept = {one.id: result.arrays["score"] for one, result in zip(encoded, results, strict=True) if result.keep}
     about: dict[str, Any] = {"model": identity, "made_on": made_on(encoded)}
     about |= {"score_unit": "nats", "signed": False} if named == "kl" else {}  # A KL below zero is rounding.
-    return HeadScores.from_trials("knockout", torch.stack(list(kept.values())), list(kept), settings, **about)
+    return HeadScores.from_trials("knockout", torch.stack(list(kept.values())), list(kept), meta=settings, **about)
 
 
 @typed
@@ -180,7 +180,7 @@ def sahara(
         angles.append(float(turned[best]))
     about = {"order": tuple(chosen), "selected": True, "score_unit": "degrees", "signed": False, "model": identity}
     meta = {**settings, "angles": angles, "k": k}
-    return HeadScores.from_trials("sahara", alone[None], ["all prompts"], meta, made_on=made_on(encoded), **about)
+    return HeadScores.from_trials("sahara", alone[None], ["all prompts"], meta=meta, made_on=made_on(encoded), **about)
 
 
 def _check_whole(sets: Sequence[tuple[Head, ...]], found: Sequence[Result]) -> None:

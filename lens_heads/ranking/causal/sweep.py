@@ -84,7 +84,10 @@ def sweep(
         method,
         torch.stack(list(kept.values())),
         list(kept),
-        {**settings, "trials": [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)]},
+        meta={
+            **settings,
+            "trials": [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)],
+        },
         signed=True,
         score_unit=UNITS.get(name, ""),
         model=identity,

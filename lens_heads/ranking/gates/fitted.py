@@ -118,5 +118,5 @@ class TrainingData:
             "made_on": made_on([*self.trials, *self.validation]),
         }
         meta = {**settings_of(gate, self.training), "best_loss": state.best_loss}
-        scores = HeadScores.from_trials(gate.name, values[None], ["training"], meta, **about)
+        scores = HeadScores.from_trials(gate.name, values[None], ["training"], meta=meta, **about)
         return Fitted(scores, best, history)

@@ -86,7 +86,16 @@ def _small(shape: HeadGeometry, seed: int) -> Float[Tensor, "layer head d_head"]
 @typed_methods
 @dataclass(frozen=True, eq=False)
 class Lofit(Fitted):
-    """A `Fitted` of the scaling, and, if offsets were trained, these: `ablate(model, heads, "add", reference=offsets)`."""
+    """A `Fitted` of the scaling, and, if offsets were trained, these.
+
+    `scores`, `parameter`, `history`: as in `Fitted`. `heads`: those that have offsets. `offsets`: what is added to them:
+    `ablate(model, heads, kind="add", reference=offsets)`.
+
+    Example:
+        >>> fitted = lh.ranking.lofit(model, trials, k=1, steps=2)
+        >>> len(fitted.heads), tuple(fitted.offsets.z.shape)
+        (1, (2, 4, 32))
+    """
 
     heads: tuple[Head, ...] = ()
     offsets: HeadVectors | None = None

@@ -67,7 +67,16 @@ class Injection(Gate):
 
 @dataclass(frozen=True, eq=False)
 class Injected(Fitted):
-    """A `Fitted`, and the vectors with their gates: `ablate(model, heads, "mix", reference=vectors)`."""
+    """A `Fitted`, and the vectors with their gates: `ablate(model, heads, kind="mix", reference=vectors)`.
+
+    `scores`, `parameter`, `history`: as in `Fitted`. `vectors`: what is put in, each head's with its gate.
+
+    Example:
+        >>> vectors = lh.task_vectors(model, trials)
+        >>> fitted = lh.ranking.soft_injection(model, lh.sanity.without_needle(others), vectors, steps=2)
+        >>> fitted.vectors.gates.shape == fitted.scores.values.shape
+        True
+    """
 
     vectors: HeadVectors = None  # type: ignore[assignment]  # always given
 

@@ -23,7 +23,7 @@ Masks: TypeAlias = Bool[np.ndarray, "mask layer head"]
 
 
 @typed
-def draw_masks(design: str, n_masks: int, n_layers: int, n_heads: int, sparsity: float, seed: int = 0) -> Masks:
+def draw_masks(design: str, n_masks: int, n_layers: int, n_heads: int, sparsity: float, *, seed: int = 0) -> Masks:
     """Draw n_masks random masks, each ablating about a share `sparsity` of the n_layers * n_heads heads.
 
     `design`: "bernoulli" (each head independently), "stratified" (the authors' code: every head equally often) or

@@ -87,8 +87,8 @@ def _needled(measured: MaskedMetric, k: int) -> list[EncodedTrial]:
     """The trials with a needle. ValueError for one that has none, and for what best_in_turn does not do."""
     checks.whole_number("k", k, 1, len(every_head(*measured.units)), ", the number of heads")
     kind = measured.ablation.kind
-    if measured.level != "query_head":
-        raise ValueError(f"level={measured.level!r}: best_in_turn ranks query heads; use 'greedy' for kv groups")
+    if measured.unit != "query_head":
+        raise ValueError(f"unit={measured.unit!r}: best_in_turn ranks query heads; use 'greedy' for kv groups")
     if kind not in ("mean", "zero"):
         raise ValueError(f"kind={kind!r}: best_in_turn ablates by 'mean' or 'zero'; use 'greedy' for another kind")
     found = [with_needle(trial, measured.model.tokenizer) for trial in measured.trials]

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import Head, Unit
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.interventions.checked_kind import Ablation
@@ -31,7 +31,7 @@ from lens_heads.ranking.masks.designs import draw_masks, share
 from lens_heads.ranking.masks.greedy import greedy, one_shot, others
 from lens_heads.ranking.masks.in_turn import best_in_turn
 from lens_heads.ranking.masks.lasso import FOLDS, REGRESSIONS
-from lens_heads.ranking.masks.measure import Level, MaskedMetric
+from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.ranking.masks.sparse_fit import Fit, fit, solve_masks
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method, k_rounds, total
@@ -92,7 +92,7 @@ class Settings:
         heads = units[0] * units[1]
         if self.k > heads:
             raise ValueError(f"k={self.k}: the model has only {heads} heads")
-        drawn = draw_masks(DESIGNED[self.method][0], self.n_masks, *units, self.sparsity, self.seed)
+        drawn = draw_masks(DESIGNED[self.method][0], self.n_masks, *units, self.sparsity, seed=self.seed)
         # A repeated mask gives the same number again, and in two folds would pass for a good prediction.
         _, first = np.unique(drawn.reshape(len(drawn), -1), axis=0, return_index=True)
         if len(first) < FOLDS:
@@ -120,7 +120,7 @@ def localize_heads(
     metric: str = "logprob",
     k: int = 5,
     kind: str | Ablation,
-    level: Level = "query_head",
+    unit: Unit = "query_head",
     seed: int = 0,
     estimator: str | None = None,
     patience: int | None = None,
@@ -142,7 +142,7 @@ def localize_heads(
             "logprob" needs far fewer trials: a mask flips few answers, but shifts the log-probability of every one.
         k: how many heads to look for; "greedy" adds this many, "best_in_turn" ranks this many together.
         kind: as in `ablate`. The paper uses "zero". "best_in_turn" takes "zero" and "mean".
-        level: "query_head", or "kv_group" to ablate all query heads of a kv head together and score kv heads.
+        unit: "query_head", or "kv_head" to ablate all query heads of a kv head together and score kv heads.
         seed: for the masks, folds and resamples.
         estimator: a regression from `ranking.masks.lasso.REGRESSIONS` instead of the method's own.
         patience: stop once the top k heads stay the same for this many rounds of 25 masks (`meta["stopped_early"]`).
@@ -170,7 +170,7 @@ def localize_heads(
         True
     """
     settings = Settings(method, n_masks, sparsity, k, estimator, patience, seed)
-    return localize(MaskedMetric(model, trials, metric, kind, level, **options), **vars(settings))
+    return localize(MaskedMetric(model, trials, metric=metric, kind=kind, unit=unit, **options), **vars(settings))
 
 
 @typed
@@ -220,8 +220,8 @@ def localize(
         method,
         torch.from_numpy(found),
         [trial.id for trial in measured.trials],
-        meta,
-        unit="query_head" if measured.level == "query_head" else "kv_head",
+        meta=meta,
+        unit=measured.unit,
         best="lowest",
         order=tuple(order),
         selected=method != "one_shot",  # These trials selected the heads, so they cannot also test them.

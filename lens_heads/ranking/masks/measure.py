@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Unpack, get_args
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from lens_heads.answering.choices import CHOICE_METRICS, without_choices
 from lens_heads.answering.evaluation import FORCED_METRICS, answer_batch, check_metric
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import Head, Unit
 from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_reference
@@ -33,9 +33,6 @@ from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import made_on, trials_digest
 from lens_heads.trials.trial import AnyTrial
 
-Level = Literal["query_head", "kv_group"]
-
-
 SHARES = 8
 """In how many batches many masks run at least, so that several workers find something to do."""
 
@@ -49,11 +46,11 @@ class MaskedMetric:
     and, mask by mask, in the run folder `out`. They include all metrics, so another metric of the same kind on the same trials
     costs nothing.
 
-    `level`: "query_head" for masks [layer, head], or "kv_group" for masks [layer, kv head], which ablate all query heads that
+    `unit`: "query_head" for masks [layer, head], or "kv_head" for masks [layer, kv head], which ablate all query heads that
     read the kv head. `requested` holds the distinct masks asked for so far, stored ones included; clear it to count anew.
     `share_run` is the share of a plain forward pass's work on the prompts (tokens times layers) that was done.
 
-    Raises ValueError for processed weights, a metric that these trials do not support, an unknown level, a reference computed
+    Raises ValueError for processed weights, a metric that these trials do not support, an unknown unit, a reference computed
     on these trials, and whatever `ablate` refuses.
 
     `model`: whose heads are ablated.
@@ -69,19 +66,20 @@ class MaskedMetric:
         self,
         model: Model,
         trials: Iterable[AnyTrial] | AnyTrial,
+        *,
         metric: str = "logprob",
         kind: str | Ablation = "zero",
-        level: Level = "query_head",
+        unit: Unit = "query_head",
         **options: Unpack[AblationRun],
     ) -> None:
         require_raw_weights(model)
-        self.model, self.metric, self.level, self.shape = model, metric, level, head_geometry(model)
+        self.model, self.metric, self.unit, self.shape = model, metric, unit, head_geometry(model)
         self.ablation, self.options = ablation_run(model, kind, options)
-        if level not in get_args(Level):
-            raise ValueError(f"level={level!r}: use {' or '.join(map(repr, get_args(Level)))}")
+        if unit not in get_args(Unit):
+            raise ValueError(f"unit={unit!r}: use {' or '.join(map(repr, get_args(Unit)))}")
         self.room = 0 if metric in FORCED_METRICS else self.options.max_new_tokens
         self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
-        self.ablation.check_spans(self.trials, self.room)
+        self.ablation.check_spans(self.trials, room=self.room)
         check_metric(metric, self.trials, generate=self.room > 0)
         if metric not in CHOICE_METRICS:  # Scoring the choices would cost more than the answers.
             self.trials = without_choices(self.trials)
@@ -92,7 +90,7 @@ class MaskedMetric:
             "compute it on a third, untouched split",
         )
         self.identity = identified(model, "measurements")
-        self.settings = {**self.identity.settings, **self.ablation.settings, "level": level}
+        self.settings = {**self.identity.settings, **self.ablation.settings, "unit": unit}
         self.settings |= {"trials_digest": trials_digest(self.trials), "max_new_tokens": self.room}
         self.folder = folder_for(model, self.options.out, self.settings)
         self.requested: set[bytes] = set()
@@ -105,7 +103,7 @@ class MaskedMetric:
     @property
     def units(self) -> tuple[int, int]:
         """The shape of one mask: layers, and heads or kv groups in each."""
-        return self.shape.n_layers, self.shape.n_heads if self.level == "query_head" else self.shape.n_kv_heads
+        return self.shape.n_layers, self.shape.n_heads if self.unit == "query_head" else self.shape.n_kv_heads
 
     @property
     def share_run(self) -> float:
@@ -150,7 +148,7 @@ class MaskedMetric:
 
     def heads(self, mask: Bool[np.ndarray, "layer head"]) -> list[Head]:
         """The query heads that a mask ablates."""
-        by_head = mask if self.level == "query_head" else np.repeat(mask, self.shape.group, axis=1)
+        by_head = mask if self.unit == "query_head" else np.repeat(mask, self.shape.group, axis=1)
         return [Head(int(layer), int(head)) for layer, head in np.argwhere(by_head)]
 
     def mask(self, heads: Sequence[Head]) -> Bool[np.ndarray, "layer head"]:

@@ -15,7 +15,7 @@ import torch
 
 from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.grouping import groups_of
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import Head, Unit
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
 from lens_heads.interventions.checked_kind import Ablation
@@ -23,7 +23,7 @@ from lens_heads.interventions.independence import check_made_on
 from lens_heads.interventions.options import AblationRun
 from lens_heads.model.geometry import Model
 from lens_heads.ranking.masks.localize import DESIGNED, Settings, localize
-from lens_heads.ranking.masks.measure import Level, MaskedMetric
+from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
@@ -31,7 +31,7 @@ from lens_heads.stats import crossed_interval
 from lens_heads.trials.digests import made_on
 from lens_heads.trials.trial import AnyTrial
 
-BESIDE = Controls("random", draws=5)
+BESIDE = Controls("random")
 """The controls by default."""
 
 
@@ -45,7 +45,7 @@ class Search(Tabled):
     a third split.
 
     Example:
-        >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2, kind="zero")
+        >>> found = lh.ranking.search(model, trials[:2], held_out=others[:2], sparsities=0.25, n_masks=30, k=2, kind="zero")
         >>> found.best.top(2) == heads
         True
     """
@@ -67,8 +67,8 @@ class Search(Tabled):
 def search(
     model: Model,
     trials: Iterable[AnyTrial],
-    held_out: Iterable[AnyTrial],
     *,
+    held_out: Iterable[AnyTrial],
     methods: Sequence[str] | str = ("css",),
     sparsities: Sequence[float] | float = (0.02, 0.05, 0.1),
     n_masks: Sequence[int] | int = (100, 200, 400),
@@ -79,7 +79,7 @@ def search(
     estimator: str | None = None,
     patience: int | None = None,
     kind: str | Ablation,
-    level: Level = "query_head",
+    unit: Unit = "query_head",
     **options: Unpack[AblationRun],
 ) -> Search:
     """Localize with every method, sparsity and number of masks, and ablate the k heads found on held-out trials.
@@ -91,11 +91,11 @@ def search(
     Raises ValueError before running anything: for a method without masks, trials in both splits, and what `localize` refuses.
 
     `model`, `held_out`: where and on what the heads are ablated. `methods`, `sparsities`, `n_masks`: of each, all are tried.
-    `metric`, `seed`, `estimator`, `patience`, `kind`, `level`, `reference`: as in `localize_heads`. `controls`: "random",
+    `metric`, `seed`, `estimator`, `patience`, `kind`, `unit`, `reference`: as in `localize_heads`. `controls`: "random",
     beside each.
 
     Example:
-        >>> found = lh.ranking.search(model, trials[:2], others[:2], sparsities=0.25, n_masks=30, k=2, kind="zero")
+        >>> found = lh.ranking.search(model, trials[:2], held_out=others[:2], sparsities=0.25, n_masks=30, k=2, kind="zero")
         >>> found.frame[["method", "sparsity", "n_masks"]].values.tolist()
         [['css', 0.25, 30.0], ['random', nan, nan]]
     """
@@ -113,8 +113,9 @@ def search(
     tried = itertools.product(methods, sparsities, counts)
     settings = [Settings(method, count, sparsity, k, estimator, patience, seed) for method, sparsity, count in tried]
     out = options.pop("out", None)
+    how: dict[str, Any] = {"metric": metric, "kind": kind, "unit": unit}
     measured, judge = (
-        MaskedMetric(model, part, metric, kind, level, **{**options, "out": None if out is None else Path(out) / name})
+        MaskedMetric(model, part, **how, **{**options, "out": None if out is None else Path(out) / name})
         for name, part in (("fit", trials), ("held_out", held_out))
     )
     check_made_on("of the search", made_on(measured.trials), made_on(judge.trials))

@@ -114,7 +114,7 @@ def score_trials(
         belongs |= {"null": torch.stack(nulls).mean(0)} if nulls else {}
         per_trial = torch.stack(list(kept.values()))
         belongs |= {"order": best_of_each_layer(per_trial.float().mean(0))} if scorer.within_layers else {}
-        scores[name] = HeadScores.from_trials(name, per_trial, list(kept), meta, **belongs)
+        scores[name] = HeadScores.from_trials(name, per_trial, list(kept), meta=meta, **belongs)
         if name in files:
             scores[name].save(files[name])
     _check_any(scorers, scores, outcomes, len(trials))

@@ -8,7 +8,7 @@ from lens_heads.tasks.prose import haystack
 
 
 @typed
-def common_texts(n: int = 16, seed: int = 0) -> list[str]:
+def common_texts(*, n: int = 16, seed: int = 0) -> list[str]:
     """n paragraphs of the packaged prose (`tasks.prose`) on different scenes, about 100 words each.
 
     `seed`: of the choice.

@@ -93,7 +93,9 @@ def _encode(trials: Any, tokenizer: Any, shape: HeadGeometry, frame: str | None)
                 "documents separately"
             )
     check_unique(trial.id for trial in listed)
-    encoded = [trial if isinstance(trial, EncodedDocuments) else trial.encode(tokenizer, frame) for trial in listed]
+    encoded = [
+        trial if isinstance(trial, EncodedDocuments) else trial.encode(tokenizer, frame=frame) for trial in listed
+    ]
     for trial in encoded:
         if not trial.gold:
             raise ValueError(f"trial {trial.id} has no gold document: pass the indices of those with the answer")

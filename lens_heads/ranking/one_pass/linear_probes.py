@@ -98,7 +98,7 @@ def probe_heads(
     }
     about: dict[str, Any] = {"model": identify(model), "made_on": made_on(encoded), "score_unit": "share", "null": null}
     return HeadScores.from_trials(
-        "probe", torch.from_numpy(right).float(), [encoded[i].id for i in kept], meta, **about
+        "probe", torch.from_numpy(right).float(), [encoded[i].id for i in kept], meta=meta, **about
     )
 
 

@@ -90,7 +90,7 @@ class TaskMap:
 def able(curve: AblationCurve, plan: Preset, chances: dict[str, float], task: str) -> bool:
     """Whether the unablated model does a task better than chance."""
     right = plan.capabilities[owner(task)].right
-    return above_chance(curve.values(BEFORE, right, task).tolist(), chances[task])
+    return above_chance(curve.values(BEFORE, right, task=task).tolist(), chances[task])
 
 
 def beside(findings: Sequence[CapabilityFinding]) -> pd.DataFrame:
@@ -108,7 +108,7 @@ def beside(findings: Sequence[CapabilityFinding]) -> pd.DataFrame:
             same = agreement[(agreement["a"] == name) & agreement["same"]]
             row = {"capability": name, "model": each.name, "parameters": each.parameters, "k": each.plan.k}
             row |= {"heads": each.scores[name][0].values.numel(), "metric": each.metrics[name]}
-            row |= {"base": float(each.curve.values(BEFORE, each.metrics[name], name).mean())}
+            row |= {"base": float(each.curve.values(BEFORE, each.metrics[name], task=name).mean())}
             row |= {part: damage[part] for part in ("damage", "damage_low", "damage_high")}
             row |= {f"lost{end}": lost.loc[name, f"share{end}"] for end in ("", "_low", "_high")}
             row |= {"agreement": same["jaccard"].mean(), "expected": same["expected_jaccard"].mean()}
@@ -179,7 +179,7 @@ def _carries(finding: CapabilityFinding, at: float) -> Judged:
     curve, k = finding.curve, finding.plan.k
     for name in finding.own:
         here, metric, right = Condition.top(name, k), finding.metrics[name], finding.plan.capabilities[name].right
-        before, after = (curve.values(one, right, name) for one in (BEFORE, here))
+        before, after = (curve.values(one, right, task=name) for one in (BEFORE, here))
         text = f"{before.mean():.3f} → {after.mean():.3f}"
         if not finding.able(name):
             yield name, nothing(f"{text}: {UNABLE} ({finding.chances[name]:.2f})")
@@ -191,7 +191,7 @@ def _carries(finding: CapabilityFinding, at: float) -> Judged:
         hardest = min(beyond.values(), key=lambda one: one.low)
         share = lost(curve, here, right, name, finding.chances[name])
         text += f", {hardest.value:.2f} [{hardest.low:.2f}, {hardest.high:.2f}] beyond random heads"
-        yield name, judged_break(Verdict("", UNTOLD, text, hardest, share, ranks, len(before)), at)
+        yield name, judged_break(Verdict("", UNTOLD, text, hardest, share, ranks, len(before)), share=at)
     for name, reason in finding.reasons.items():
         if name == owner(name):
             yield name, nothing(reason)
@@ -225,7 +225,7 @@ def _spared(finding: CapabilityFinding, at: float) -> Judged:
     text = f"{found.value:.2f} beyond random heads{bound(narrow.high)}, on {len(tasks)} of "
     text += f"{len(plan.capabilities)} tasks; {worst} loses most: {lost_most[worst]:.2f}"
     trials = min(len(drops(curve, theirs[task], finding.metrics[task], task)) for task in tasks)
-    verdict = judged_spared(Verdict("", UNTOLD, text, found, trials=trials), narrow.high, at)
+    verdict = judged_spared(Verdict("", UNTOLD, text, found, trials=trials), narrow.high, margin=at)
     harmed = (finding.frames["spread"].query("on == 'own'")["beyond_random_low"] > 0).any()
     if verdict.word == HOLDS and not harmed:
         verdict = replace(

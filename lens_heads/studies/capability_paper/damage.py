@@ -33,7 +33,7 @@ def drops(curve: AblationCurve, conditions: Sequence[Condition], metric: str, ta
     """What ablation costs each trial, averaged over conditions: a row per trial, a column per draw that all of them have."""
     costs = []
     for condition in conditions:
-        before, after = curve.pair(BEFORE, condition, metric, task)
+        before, after = curve.pair(BEFORE, condition, metric, task=task)
         costs.append(-after.sub(before.iloc[:, 0], axis=0))
     draws = min(len(table.columns) for table in costs)
     trials = pd.concat(costs, axis=1, join="inner").index
@@ -51,12 +51,12 @@ def mean_cost(curve: AblationCurve, places: Places, metrics: Mapping[str, str], 
     tables = {task: drops(curve, conditions, metrics[task], task) for task, conditions in places.items()}
     draws = min(len(table.columns) for table in tables.values())
     arrays = [_tensor(table.iloc[:, :draws] / len(tables)) for table in tables.values()]
-    groups = [curve.groups(table.index, task) for task, table in tables.items()]
+    groups = [curve.groups(table.index, task=task) for task, table in tables.items()]
     value, low, high = sum_interval(arrays, groups, level=level)
     down, up = 0.0, 0.0
     for task, conditions in places.items():
         if not metrics[task].endswith("logprob"):
-            alone = [curve.difference(BEFORE, one, metrics[task], task, level) for one in conditions]
+            alone = [curve.difference(BEFORE, one, metrics[task], task=task, level=level) for one in conditions]
             down += float(np.mean([one.value - one.low for one in alone]) / len(tables)) ** 2
             up += float(np.mean([one.high - one.value for one in alone]) / len(tables)) ** 2
     low, high = np.minimum(low, value - math.sqrt(down)), np.maximum(high, value + math.sqrt(up))
@@ -72,7 +72,7 @@ def gap(curve: AblationCurve, more: Condition, less: Sequence[Condition], metric
 
 def over_trials(curve: AblationCurve, costs: pd.DataFrame, task: str) -> Interval[float]:
     """The mean of a table of trials by draws of masks, with an interval for the luck of both."""
-    return crossed_interval(_tensor(costs), groups=curve.groups(costs.index, task))
+    return crossed_interval(_tensor(costs), groups=curve.groups(costs.index, task=task))
 
 
 def within_heads(curve: AblationCurve, here: Condition, metric: str, task: str) -> Interval[float]:
@@ -86,7 +86,7 @@ def rank(curve: AblationCurve, here: Condition, control: Condition, metric: str,
     A mean of several random sets varies no more than a single one, so the p of random heads holds its level, whether or not
     the draws of masks agree.
     """
-    random, mine = curve.pair(control, here, metric, task)
+    random, mine = curve.pair(control, here, metric, task=task)
     return rank_p(mine.mean(axis=1).to_numpy(float), random.to_numpy(float).T)
 
 
@@ -103,11 +103,11 @@ def lost(curve: AblationCurve, here: Condition, right: str, task: str, chance: f
 
     Never narrower than Wilson's interval on as many trials as were right.
     """
-    before, after = curve.pair(BEFORE, here, right, task)
-    if not above_chance(curve.values(BEFORE, right, task).tolist(), chance):
+    before, after = curve.pair(BEFORE, here, right, task=task)
+    if not above_chance(curve.values(BEFORE, right, task=task).tolist(), chance):
         return NOTHING
     luck = pd.DataFrame(chance, index=before.index, columns=before.columns)
-    value, low, high = statistics.share_lost(before, after, luck, groups=curve.groups(before.index, task))
+    value, low, high = statistics.share_lost(before, after, luck, groups=curve.groups(before.index, task=task))
     _, least, most = wilson(min(max(value, 0.0), 1.0), max(float(before.to_numpy().sum()), 1.0))
     return Interval(value, float(np.minimum(low, least)), float(np.maximum(high, most)))
 
@@ -131,12 +131,12 @@ def spread(curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], sourc
         name, here, random = owner(source), Condition.top(source, plan.k), Condition.random(plan.k)
         unrelated = [task for task in plan.capabilities if task != name]
         for where, tasks in {"own": [name], "other data": [kin_of(name)], "unrelated": unrelated}.items():
-            measured = [task for task in tasks if task in metrics and here in curve.conditions(task)]
+            measured = [task for task in tasks if task in metrics and here in curve.conditions(task=task)]
             if not measured or len(measured) < len(tasks):
                 continue
             cost = mean_cost(curve, {task: [here] for task in tasks}, metrics)
             row = {"heads": source, "k": plan.k, "on": where, "tasks": len(tasks), **columns("damage", cost)}
-            if all(random in curve.conditions(task) for task in tasks):
+            if all(random in curve.conditions(task=task) for task in tasks):
                 chance = mean_cost(curve, {task: [random] for task in tasks}, metrics)
                 row |= columns("random", chance) | columns("beyond_random", difference(cost, chance))
             if where == "own":
@@ -154,7 +154,7 @@ def everywhere(curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], s
     rows: list[dict[str, Any]] = []
     for source in sources:
         for task, metric in metrics.items():
-            here, base = Condition.top(source, plan.k), float(curve.values(BEFORE, metric, task).mean())
+            here, base = Condition.top(source, plan.k), float(curve.values(BEFORE, metric, task=task).mean())
             cost, low, high = mean_cost(curve, {task: [here]}, metrics)
             row = {"source": source, "task": task, "k": plan.k, "metric": metric, "base": base, "value": base - cost}
             rows.append({**row, "damage": cost, "low": low, "high": high})
@@ -171,8 +171,8 @@ def right_answers(
         for k in (0, *plan.ks):
             here, random = (Condition.top(name, k), Condition.random(k)) if k else (BEFORE, BEFORE)
             row = {"capability": name, "right": right, "k": k, "chance": chances[name]}
-            row |= {"value": curve.values(here, right, name).mean()}
-            row |= {"random": curve.values(random, right, name).mean()}
+            row |= {"value": curve.values(here, right, task=name).mean()}
+            row |= {"random": curve.values(random, right, task=name).mean()}
             row |= columns("lost", lost(curve, here, right, name, chances[name])) if k else {}
             rows.append(row)
     return pd.DataFrame(rows)
@@ -195,7 +195,9 @@ def additivity(curve: AblationCurve, plan: Preset, metrics: Mapping[str, str], s
     for name, draws in scores.items():
         metric, together = metrics[name], Condition.top(name, plan.k)
         alone = {
-            one.method: drops(curve, [one], metric, name)[0] for one in curve.conditions(name) if one.set == "given"
+            one.method: drops(curve, [one], metric, name)[0]
+            for one in curve.conditions(task=name)
+            if one.set == "given"
         }
         sums = pd.DataFrame(
             {at: sum(alone[str(head)] for head in found.ranking()[: plan.k]) for at, found in enumerate(draws)}
@@ -226,9 +228,9 @@ def alone(
         about = {"head": str(head), "found_in": len({name for name, _ in found}), "found": len(found)}
         for task in plan.capabilities:
             for metric in dict.fromkeys((metrics[task], "choice", "choice_logprob")):
-                if curve.draws(BEFORE, metric, task).isna().all(axis=None):
+                if curve.draws(BEFORE, metric, task=task).isna().all(axis=None):
                     continue
-                value, low, high = curve.difference(BEFORE, here, metric, task, level)
+                value, low, high = curve.difference(BEFORE, here, metric, task=task, level=level)
                 row = {**about, "task": task, "metric": metric, "own": metric == metrics[task]}
                 rows.append({**row, "damage": value, "low": low, "high": high})
     return pd.DataFrame(rows)

@@ -124,7 +124,7 @@ class CapabilitySetup:
     def masked(self, task: str) -> MaskedMetric:
         """A capability's metric with any set of heads ablated. All methods share its run folder."""
         one, trials = self.capability(task), self.asked.selection[task]
-        return MaskedMetric(self.model, trials, one.metric, self.plan.kind, **self.running(task, "masks"))
+        return MaskedMetric(self.model, trials, metric=one.metric, kind=self.plan.kind, **self.running(task, "masks"))
 
     def located(self, measured: MaskedMetric, method: str, task: str, draw: int = 0) -> HeadScores:
         """A capability's heads by a method, by a draw of its masks."""

@@ -454,10 +454,10 @@ def _correlation(one: Correlation, claim: Claim) -> tuple[Verdict, float]:
         if other is not None and math.isfinite(other.r):
             beside.append(f"R² {other.r2:.2f} {name} (p {other.p:.2g})")
     alpha = claim["alpha"]
-    few = "" if inside.can_tell(alpha) else f"; no data of these formats could have p <= {alpha:g}"
+    few = "" if inside.can_tell(alpha=alpha) else f"; no data of these formats could have p <= {alpha:g}"
     text = f"r {inside.r:+.2f}, R² {inside.r2:.2f}, p {inside.p:.2g}{few}; {'; '.join(beside)}".rstrip("; ")
     if_sure = HOLDS if claim["rule"] == "correlated" else DOES_NOT
-    verdict = if_sure if one.verdict(alpha) == "correlated" else UNTOLD
+    verdict = if_sure if one.verdict(alpha=alpha) == "correlated" else UNTOLD
     return Verdict("", verdict, text, Interval(inside.r, math.nan, math.nan)), inside.p
 
 

@@ -293,7 +293,7 @@ def matched(
     """Match heads by all features, or without scores; computed once per folder."""
     if (folder / "match.json").exists():
         return HeadMatch.load(folder)
-    texts = common_texts(plan.match_texts)
+    texts = common_texts(n=plan.match_texts)
     match = compare.match_heads(*models, rankings=scores, texts=texts, resamples=50, permutations=200)
     match.save(folder)
     return match

@@ -246,14 +246,16 @@ class Cell:
         check_by(by)
         if by == "damage":
             return float(self.area(method).to_numpy().mean())
-        return math.nan if self.kept is None else self.kept.cpr(*_named(method), "log").value
+        return math.nan if self.kept is None else self.kept.cpr(*_named(method), scale="log").value
 
     def beyond(self, method: str, against: str, level: float = 0.95, by: By = "damage") -> Interval[float]:
         """What one method is better by than another (see `goodness`), paired by trial; NaN for faithfulness without pairs."""
         check_by(by)
         if by == "faithfulness":
             return (
-                NONE if self.kept is None else self.kept.cpr_difference(_named(method), _named(against), "log", level)
+                NONE
+                if self.kept is None
+                else self.kept.cpr_difference(_named(method), _named(against), scale="log", level=level)
             )
         one, other = self.area(method), self.area(against)
         both = one.index.intersection(other.index)
@@ -337,12 +339,12 @@ class Cell:
             "elsewhere": aside,
             "specific": difference(here, aside),
             "cpr": NONE if kept is None else kept.cpr(*_named(method)),
-            "cpr_log": NONE if kept is None else kept.cpr(*_named(method), "log"),
+            "cpr_log": NONE if kept is None else kept.cpr(*_named(method), scale="log"),
         }
         numbers = {name: value.value for name, value in row.items()}
         bounds = {f"{name}_{end}": getattr(value, end) for name, value in row.items() for end in ("low", "high")}
         cmd = math.nan if kept is None else kept.cmd(*_named(method))
-        for_80 = None if kept is None or method == RANDOM else kept.heads_for(0.8, method)
+        for_80 = None if kept is None or method == RANDOM else kept.heads_for(share=0.8, method=method)
         return {**numbers, **bounds, "cmd": cmd, "heads_for_80": math.nan if for_80 is None else float(for_80)}
 
     def save(self, folder: Path) -> None:

@@ -43,6 +43,11 @@ class Recommendation(Tabled):
     Columns: method (the largest area over log k of those within the budget; empty if none is surely beyond random heads), area,
     beyond_random and gain (over the choice of the next smaller budget) with bounds, as_good (methods that cannot be told from it,
     the cheapest first). `by`: what the area is of.
+
+    Example:
+        >>> rows = pd.DataFrame({"model": ["tiny"], "task": ["capitals"], "budget": [5.0], "method": ["locos"]})
+        >>> lh.Recommendation(rows).by
+        'damage'
     """
 
     frame: pd.DataFrame

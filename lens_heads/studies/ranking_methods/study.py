@@ -283,7 +283,7 @@ def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.Dat
     rows = []
     for seed in range(seeds):
         truth = planted_model(backups=0, seed=seed)
-        trials, others = truth.trials(TRIALS, LENGTH), truth.trials(TRIALS, LENGTH, seed=1)
+        trials, others = truth.trials(TRIALS, length=LENGTH), truth.trials(TRIALS, length=LENGTH, seed=1)
         pairs = make_pairs(trials, truth.model.tokenizer, head_geometry(truth.model), corruption="remove")
         material = Material.of(truth.model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))
         for method in methods:
@@ -294,7 +294,7 @@ def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.Dat
             except Exception as error:  # Your own method's; the table has a gap then.
                 warnings.warn(f"method {method.name} failed on a planted model: {error}", stacklevel=users_line())
                 continue
-            rows.append({"method": method.name, "seed": seed, **truth.quality(scores, truth.of(*NEEDED))})
+            rows.append({"method": method.name, "seed": seed, **truth.quality(scores, truth=truth.of(*NEEDED))})
     return pd.DataFrame(rows, columns=["method", "seed", "auroc", "average_precision", "precision"])
 
 
@@ -523,8 +523,10 @@ def _write(bench: Bench, plan: Preset, preset: str, out: Path, command: str | No
         f"{cell.model}, {cell.task}: see the heads": out / cell.model / plain_name(cell.task, "task")
         for cell in bench.cells
     }
-    provenance = report.Provenance.now({"preset": preset, "settings": asdict(plan)}, command)
-    report.write_report(out / "report.html", found.title, found.summary, [*found.sections, *sections(seen)], provenance)
+    provenance = report.Provenance.now(settings={"preset": preset, "settings": asdict(plan)}, command=command)
+    report.write_report(
+        out / "report.html", found.title, found.summary, [*found.sections, *sections(seen)], provenance=provenance
+    )
     write_table(out / PLANTED, bench.planted)
     text = {"preset": preset, "settings": asdict(plan), "methods": bench.frame.to_dict("records")}
     write_atomic(out / "bench.json", json.dumps(plain(text), indent=1, allow_nan=False) + "\n")

@@ -145,7 +145,9 @@ def ability_table(able: Ability) -> pd.DataFrame:
 
 def by_kind(curves: Mapping[str, AblationCurve], metric: str, lead: str) -> pd.DataFrame:
     """`areas` under every kind of ablation, one after the other."""
-    parts = [areas(curve, metric, lead=lead).assign(kind=kind) for kind, curve in curves.items() if kind != EVERYWHERE]
+    parts = [
+        areas(curve, metric=metric, lead=lead).assign(kind=kind) for kind, curve in curves.items() if kind != EVERYWHERE
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -222,7 +224,7 @@ def _ahead(found: ChoosingFinding, claim: Claim) -> Verdict:
 
 
 def _gap(curve: AblationCurve, claim: Claim) -> Interval[float]:
-    table = areas(curve, claim["metric"], lead=claim["ranking"]).set_index("method")
+    table = areas(curve, metric=claim["metric"], lead=claim["ranking"]).set_index("method")
     value, low, high = (float(table.loc[claim["other"], name]) for name in ("ahead", "ahead_low", "ahead_high"))  # type: ignore[arg-type]  # a cell
     return Interval(value, low, high)
 

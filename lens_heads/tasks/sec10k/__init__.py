@@ -27,6 +27,7 @@ from lens_heads.trials.trial import Trial
 @typed
 def sec10k(
     path: str | Path | None = None,
+    *,
     task: str | Sequence[str] | None = None,
     split: str | None = None,
     n: int | None = None,
@@ -79,6 +80,7 @@ def sec10k(
 @typed
 def sec10k_documents(
     path: str | Path | None = None,
+    *,
     task: str | Sequence[str] | None = None,
     split: str | None = None,
     n: int | None = None,

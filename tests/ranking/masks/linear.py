@@ -15,7 +15,7 @@ BASE = 0.8
 
 def planted(trials: int = 0, noise: float = 0.02, n_masks: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Masks [mask, 6, 8] and a linear response with noise, of each trial if any."""
-    masks = draw_masks("stratified", n_masks, 6, 8, 0.1, seed)
+    masks = draw_masks("stratified", n_masks, 6, 8, 0.1, seed=seed)
     exact = BASE + masks.reshape(n_masks, -1) @ TRUE
     generator = np.random.default_rng(seed)
     if not trials:

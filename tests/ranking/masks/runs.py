@@ -41,7 +41,7 @@ def different(design: str, n_masks: int, sparsity: float, seed: int = 0) -> np.n
     """The masks of the planted model that `localize` draws, each once, in the order drawn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        drawn = draw_masks(design, n_masks, *SHAPE, sparsity, seed)
+        drawn = draw_masks(design, n_masks, *SHAPE, sparsity, seed=seed)
     kept = {mask.tobytes(): mask for mask in drawn}
     return np.stack(list(kept.values()))
 

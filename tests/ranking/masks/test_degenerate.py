@@ -62,13 +62,13 @@ def passes_of(measured: MaskedMetric, sets: list[list[Head]]) -> int:
 @pytest.mark.filterwarnings(REPEATED)
 @pytest.mark.parametrize("method", ["css", "csb", "csl", "elastic_net"])
 def test_a_metric_that_is_the_same_under_every_mask_is_refused(method: str) -> None:
-    constant = MaskedMetric(model(), unanswerable(), "greedy_match", progress=False)
+    constant = MaskedMetric(model(), unanswerable(), metric="greedy_match", progress=False)
     with pytest.raises(ValueError, match=r"every mask gives the response 0: nothing to explain\. Ablate more heads"):
         localize(constant, method=method, n_masks=12, sparsity=0.3)
 
 
 def test_searches_of_a_constant_metric_find_nothing() -> None:
-    constant = MaskedMetric(model(), unanswerable(), "greedy_match", progress=False)
+    constant = MaskedMetric(model(), unanswerable(), metric="greedy_match", progress=False)
     assert (one_shot(constant) == 0).all()
     with pytest.warns(UserWarning, match="stopped at 0 of 3 heads: ablating one more does not lower greedy_match"):
         scores = localize(constant, method="greedy", k=3)
@@ -82,7 +82,7 @@ def test_searches_of_a_constant_metric_find_nothing() -> None:
 def test_patience_waits_while_nothing_has_happened_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only with both writers ablated is the answer another, which few masks do: none of the first."""
     monkeypatch.setattr(module, "ROUND", 5)
-    coarse = MaskedMetric(model(), FOUND, "greedy_match", progress=False)
+    coarse = MaskedMetric(model(), FOUND, metric="greedy_match", progress=False)
     response = coarse(different("bernoulli", 120, 0.2)).mean(1)
     assert np.ptp(response[:5]) == 0 < np.ptp(response)
     scores = localize(coarse, method="csb", n_masks=120, sparsity=0.2, k=2, patience=2)

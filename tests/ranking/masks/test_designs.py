@@ -25,7 +25,7 @@ def draw(design: str, n_masks: int, n_layers: int, n_heads: int, sparsity: float
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return draw_masks(design, n_masks, n_layers, n_heads, sparsity, seed)
+            return draw_masks(design, n_masks, n_layers, n_heads, sparsity, seed=seed)
         except ValueError:
             assert int(sparsity * n_layers * n_heads) == 0
             return None
@@ -64,7 +64,7 @@ def test_a_stratified_mask_is_not_balanced_over_layers() -> None:
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_seed_decides(design: str) -> None:
-    first, again, other = (draw_masks(design, 40, 4, 8, 0.2, seed) for seed in (0, 0, 1))
+    first, again, other = (draw_masks(design, 40, 4, 8, 0.2, seed=seed) for seed in (0, 0, 1))
     assert first.dtype == bool
     assert (first == again).all()
     assert (first != other).any()

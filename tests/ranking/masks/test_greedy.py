@@ -89,7 +89,7 @@ def test_it_stops_when_no_further_head_hurts() -> None:
 
 @pytest.mark.slow
 def test_kv_groups_are_added_as_kv_heads(gqa: Any) -> None:
-    chosen, marginal = greedy(MaskedMetric(gqa, trials(), level="kv_group", progress=False), 1)
+    chosen, marginal = greedy(MaskedMetric(gqa, trials(), unit="kv_head", progress=False), 1)
     groups = [[(layer, 2 * kv), (layer, 2 * kv + 1)] for layer in range(3) for kv in range(2)]
     base, *values = by_loop(gqa, trials(), [[], *groups])
     worst = int(np.stack(values).mean(1).argmin())

@@ -55,7 +55,7 @@ def test_in_turn_is_the_gradient_of_a_gate_with_the_heads_before_it_closed(arch:
                 gradients.append(torch.autograd.grad(logit(gqa, trial, gate), gate)[0])
         mean = torch.stack(gradients).mean(0)
         chosen.append(max((head for head in HEADS if head not in chosen), key=lambda head: mean[head.layer, head.head]))
-    found = attribute_in_turn(gqa, trials(), Ablation.of(gqa, "zero", None), 3)
+    found = attribute_in_turn(gqa, trials(), Ablation.of(gqa, "zero", reference=None), 3)
     assert found[:3] == chosen
     assert sorted(found) == HEADS
 
@@ -115,8 +115,8 @@ def test_what_it_cannot_do_is_said_before_anything_is_run() -> None:
     bad: list[tuple[MaskedMetric, str]] = [
         (MaskedMetric(gqa, FOUND, kind="uniform", progress=False), "kind='uniform': best_in_turn ablates by"),
         (
-            MaskedMetric(gqa, FOUND, level="kv_group", progress=False),
-            "level='kv_group': best_in_turn ranks query heads",
+            MaskedMetric(gqa, FOUND, unit="kv_head", progress=False),
+            "unit='kv_head': best_in_turn ranks query heads",
         ),
         (MaskedMetric(gqa, [alone], progress=False), "trial alone has no needle, nor its answer in the prompt"),
     ]

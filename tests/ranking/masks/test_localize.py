@@ -99,7 +99,9 @@ def test_the_trials_that_chose_the_heads_do_not_test_them() -> None:
     for test in (scores.p_values, scores.significant):
         with pytest.raises(ValueError, match="css chose its heads on these trials: test them on others"):
             test()
-    alone = localize(MaskedMetric(model(), planted.trials(6, 30), progress=False), method="one_shot")  # It chose none.
+    alone = localize(
+        MaskedMetric(model(), planted.trials(6, length=30), progress=False), method="one_shot"
+    )  # It chose none.
     assert not alone.interval().low.isnan().any()
     assert not alone.selected
 
@@ -213,7 +215,7 @@ def test_the_heads_are_judged_on_trials_they_were_not_found_on() -> None:
 @pytest.mark.slow
 def test_kv_groups_are_scored_as_kv_heads_and_ablated_as_query_heads(gqa: Any) -> None:
     mine, other = [random_trial(i) for i in range(2)], random_trial(7)
-    scores = localize_heads(gqa, mine, method="one_shot", level="kv_group", progress=False, kind="zero")
+    scores = localize_heads(gqa, mine, method="one_shot", unit="kv_head", progress=False, kind="zero")
     assert (scores.unit, scores.n_layers, scores.n_heads) == ("kv_head", 3, 2)
     groups = [[(layer, 2 * kv), (layer, 2 * kv + 1)] for layer in range(3) for kv in range(2)]
     whole, *ablated = by_loop(gqa, mine, [[], *groups])

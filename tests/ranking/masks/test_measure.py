@@ -81,7 +81,7 @@ def test_options_of_the_ablation_reach_it(gqa: Any) -> None:
 def test_a_kv_group_is_all_the_query_heads_that_read_it(arch: str) -> None:
     model = tiny(arch)
     shape = head_geometry(model)
-    found = MaskedMetric(model, trials(), level="kv_group", progress=False)
+    found = MaskedMetric(model, trials(), unit="kv_head", progress=False)
     assert found.units == (3, shape.n_kv_heads)
     every = [[(layer, kv)] for layer in range(3) for kv in range(shape.n_kv_heads)]
     groups = [[(layer, kv * shape.group + i) for i in range(shape.group)] for ((layer, kv),) in every]
@@ -93,7 +93,7 @@ def test_a_kv_group_is_all_the_query_heads_that_read_it(arch: str) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_choices_are_measured_too(gqa: Any, batch_size: int) -> None:
-    found = MaskedMetric(gqa, choosing(), "choice_logprob", batch_size=batch_size, progress=False)(masks(SETS))
+    found = MaskedMetric(gqa, choosing(), metric="choice_logprob", batch_size=batch_size, progress=False)(masks(SETS))
     np.testing.assert_allclose(found, by_loop(gqa, choosing(), SETS, "choice_logprob"), atol=3e-5)
     assert np.ptp(found, axis=0).max() > 1
 
@@ -111,7 +111,7 @@ def test_a_bfloat16_model_is_measured_as_by_the_loop(arch: str, kind: str, asked
     }
     how: dict[str, Any] = {"kind": kind, "reference": references.get(kind)}
     metric = "choice_logprob" if asked[0].choices else "logprob"
-    found = MaskedMetric(model, asked, metric, batch_size=3, progress=False, **how)(masks(SETS))
+    found = MaskedMetric(model, asked, metric=metric, batch_size=3, progress=False, **how)(masks(SETS))
     expected = by_loop(model, asked, SETS, metric, **how)
     np.testing.assert_allclose(found, expected, atol=0.25, rtol=0)
     assert abs(found - expected).mean() < 0.05 * np.ptp(expected, axis=0).mean()
@@ -124,7 +124,7 @@ def test_decoded_text_is_judged_under_the_mask(metric: str, dtype: torch.dtype) 
     model = planted_model(dtype)
     sets = [[], [DECOY], [COPIER, WRITER], [COPIER, WRITER, SUPPRESSOR]]
     lettered = FOUND[1:]  # The first answer is an article, which text metrics do not read.
-    found = MaskedMetric(model, lettered, metric, max_new_tokens=3, batch_size=2, progress=False)
+    found = MaskedMetric(model, lettered, metric=metric, max_new_tokens=3, batch_size=2, progress=False)
     values = found(planted_masks(*sets))
     assert (values == by_loop(model, lettered, sets, metric, max_new_tokens=3)).all()
     assert values.mean(1)[:3].tolist() == [1, 1, 0]
@@ -154,7 +154,7 @@ def test_what_is_stored_is_not_run_again(gqa: Any, tmp_path: Path) -> None:
     assert np.isnan(resumed.share_run)
     with passes(gqa) as seen:
         assert (resumed(repeated) == first).all()
-        forced = MaskedMetric(gqa, trials(), "greedy_match", progress=False, out=tmp_path)(repeated)
+        forced = MaskedMetric(gqa, trials(), metric="greedy_match", progress=False, out=tmp_path)(repeated)
     assert not seen, "stored with all metrics, so that another one costs nothing"
     assert (forced == by_loop(gqa, trials(), [*SETS, *SETS[::-1]], "greedy_match")).all()
 
@@ -189,7 +189,7 @@ def test_a_folder_of_other_settings_is_refused(gqa: Any, tmp_path: Path) -> None
     MaskedMetric(gqa, trials(), out=tmp_path, progress=False)
     others: list[dict[str, Any]] = [
         {"kind": "scale", "factor": 0.5},
-        {"level": "kv_group"},
+        {"unit": "kv_head"},
         {"metric": "contains", "max_new_tokens": 2},
         {"trials": trials()[:2]},
     ]
@@ -248,7 +248,7 @@ def test_masks_of_another_shape_are_refused(gqa: Any) -> None:
 def test_bad_choices_are_refused_before_anything_is_run(gqa: Any) -> None:
     own = lh.mean_activations(gqa, trials()[:1], progress=False)
     bad: dict[str, dict[str, Any]] = {
-        r"level='layer': use 'query_head' or 'kv_group'": {"level": "layer"},
+        r"unit='layer': use 'query_head' or 'kv_head'": {"unit": "layer"},
         r"metric 'loss' is not measured": {"metric": "loss"},
         r"metric 'choice' compares choices, but trial random-0 has none": {"metric": "choice"},
         r"unknown kind of ablation 'remove'": {"kind": "remove"},

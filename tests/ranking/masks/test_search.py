@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def found() -> Search:
-    return search(model(), FOUND, OTHERS, **SETTINGS, kind="zero")
+    return search(model(), FOUND, held_out=OTHERS, **SETTINGS, kind="zero")
 
 
 def heads_of(row: Any) -> list[Head]:
@@ -101,7 +101,7 @@ def test_the_interval_of_damage_is_over_draws_and_groups_of_trials(groups: list[
 def test_random_heads_are_any_heads() -> None:
     """Without those that some setting took they would be heads that nobody needs."""
     one = {**SETTINGS, "methods": "css", "sparsities": 0.4, "n_masks": 40, "k": 1, "controls": Controls("random", 400)}
-    (best, row) = search(model(), FOUND, OTHERS, **one, kind="zero").frame.to_dict("records")
+    (best, row) = search(model(), FOUND, held_out=OTHERS, **one, kind="zero").frame.to_dict("records")
     assert best["heads"] == str(COPIER)
     everyone = every_head(2, 4)
     base, *alone = by_loop(model(), OTHERS, [[], *([head] for head in everyone)])
@@ -116,16 +116,16 @@ def test_random_heads_are_any_heads() -> None:
 @pytest.mark.usefixtures("alone")
 def test_masks_are_shared_between_settings_and_with_later_runs(tmp_path: Path, found: Search) -> None:
     few = {**SETTINGS, "sparsities": (0.4,), "controls": ()}
-    first = search(model(), FOUND, OTHERS, out=tmp_path, **few, kind="zero")
+    first = search(model(), FOUND, held_out=OTHERS, out=tmp_path, **few, kind="zero")
     same = found.frame[(found.frame["sparsity"] == 0.4)].reset_index(drop=True)
     pd.testing.assert_frame_equal(first.frame, same, check_dtype=False)
     assert len(first.scores) == len(first.frame) == 4, "no row of random heads where none are drawn"
     asked = {mask.tobytes() for design in ("stratified", "layer_balanced") for mask in different(design, 24, 0.4)}
     assert len(list((tmp_path / "fit" / "trials").iterdir())) == len(asked) + 1
     with passes(model()) as seen:
-        again = search(model(), FOUND, OTHERS, out=tmp_path, **few, kind="zero")
+        again = search(model(), FOUND, held_out=OTHERS, out=tmp_path, **few, kind="zero")
         cost = len(seen)
-        search(model(), FOUND, OTHERS, out=tmp_path, **{**few, "methods": "css", "n_masks": [40]}, kind="zero")
+        search(model(), FOUND, held_out=OTHERS, out=tmp_path, **{**few, "methods": "css", "n_masks": [40]}, kind="zero")
     pd.testing.assert_frame_equal(again.frame, first.frame)
     assert cost == 0
     assert len(seen) > 0, "masks that no run had yet"

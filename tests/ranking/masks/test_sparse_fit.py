@@ -124,7 +124,7 @@ def test_intervals_hold_the_coefficients_of_heads_that_matter(n_masks: int, othe
     rng, fixed, chosen = np.random.default_rng(0), [], []
     for seed in range(20):
         masks, truth, at = (
-            draw_masks("stratified", n_masks, 18, 4, 0.06, seed),
+            draw_masks("stratified", n_masks, 18, 4, 0.06, seed=seed),
             others * rng.normal(size=72),
             slice(0, 5),
         )

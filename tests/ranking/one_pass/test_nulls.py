@@ -184,7 +184,7 @@ def test_a_needle_that_is_any_other_span_is_not_significant() -> None:
     trials = [random_trial(seed, 60, (10, 14), 1) for seed in range(n)]
     fakes = [replace(one, needle=tuple(draw_spans(replace(one, id="fake"), 1)[0].tolist())) for one in trials]
     for fake in fakes:
-        hits += bool(forced(model, [fake], "locos", null_spans=19)["locos"].significant(0.1).any())
+        hits += bool(forced(model, [fake], "locos", null_spans=19)["locos"].significant(alpha=0.1).any())
     assert 1 <= hits <= 12  # 6 expected; 13 or more would happen once in 180.
 
 
