@@ -62,7 +62,7 @@ def _listed(values: Iterable[Any]) -> str:
 def _unablated(one: Row) -> str:
     # Older summaries call the columns "source" and "mean".
     bare = [cell for cell in one["cells"] if "none" in (cell.get("method"), cell.get("source"))]
-    shares = [cell.get("value", cell.get("mean")) for cell in pick(bare, metric="greedy_match")]
+    shares = [float(cell["value" if "value" in cell else "mean"]) for cell in pick(bare, metric="greedy_match")]
     return num(sum(shares) / len(shares))
 
 

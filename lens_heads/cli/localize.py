@@ -38,6 +38,7 @@ def localize(
 ) -> None:
     """Find the heads whose ablation costs a task most, from a small number of runs with random heads ablated."""
     from lens_heads.answering.evaluation import FORCED_METRICS, check_metric
+    from lens_heads.heads.head import Unit
     from lens_heads.interventions.kinds import KINDS, REQUIRED
     from lens_heads.model.planning import Job
     from lens_heads.ranking.masks.localize import DESIGNED, Settings, localize_heads

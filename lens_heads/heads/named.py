@@ -8,11 +8,17 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
+from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs.drawn import Tabled
 
 AnyRankings: TypeAlias = Mapping[str, HeadScores] | Iterable[HeadScores] | HeadScores
 """One ranking, several, or several by name, as `rank` and `score_heads` return them."""
+
+Ranking: TypeAlias = HeadScores | AnyHeads
+"""Scores, or heads from best to worst."""
+AnyRanked: TypeAlias = Mapping[str, Ranking] | Iterable[HeadScores] | Ranking
+"""`AnyRankings`, in which heads may stand for scores; heads alone go by the name "heads"."""
 
 
 class Rankings(Tabled, dict[str, HeadScores]):
@@ -69,3 +75,15 @@ def by_name(rankings: AnyRankings) -> dict[str, HeadScores]:
     if not given:
         raise ValueError("there are no rankings: pass the result of score_heads, or one HeadScores")
     return dict(given)
+
+
+def ranked_by_name(rankings: AnyRanked) -> dict[str, Ranking]:
+    """The rankings by name, as `by_name`, where some or all may be heads without scores."""
+    given: Any = rankings
+    if not isinstance(given, Mapping | HeadScores | str):
+        given = list(given)
+    scored = given.values() if isinstance(given, Mapping) else [given] if isinstance(given, HeadScores) else given
+    if isinstance(given, HeadScores) or all(isinstance(one, HeadScores) for one in scored):
+        known: Any = given
+        return dict(by_name(known))
+    return dict(given) if isinstance(given, Mapping) else {"heads": given}

@@ -206,12 +206,43 @@ class Planted(Tabled):
         }
 
 
+_ALONE: tuple[Role, ...] = ("copier", "selector", "writer", "suppressor", "decoy")
+"""Roles that need no second head."""
+
+
+class PlantedOptions(TypedDict, total=False):
+    """What is planted.
+
+    layers, heads, kv_heads: the model's size; fewer kv heads than heads for grouped queries. A kv group holds one planted head.
+    copiers, selectors, writers, suppressors, decoys: how many of each.
+    backups: pairs of a main head and, in a later layer, its backup.
+    chains: pairs of a feeder and, in a later layer, its reader.
+    post_norm: OLMo 2's blocks, which normalise what attention writes, and queries and keys; else Llama's. Heads of one layer
+        are then normalised together, so every planted head has a layer of its own.
+    window: a sliding window of all layers, which has to reach from the `?` to the needle to see it.
+    """
+
+    layers: Annotated[int, Default(4)]
+    heads: Annotated[int, Default(4)]
+    kv_heads: int | None
+    copiers: Annotated[int, Default(1)]
+    selectors: Annotated[int, Default(0)]
+    writers: Annotated[int, Default(1)]
+    suppressors: Annotated[int, Default(1)]
+    decoys: Annotated[int, Default(1)]
+    backups: Annotated[int, Default(1)]
+    chains: Annotated[int, Default(1)]
+    post_norm: Annotated[bool, Default(False)]
+    window: int | None
+
+
 @typed
 def planted_model(*, seed: int = 0, **options: Unpack[PlantedOptions]) -> Planted:
     """A transformer with planted heads in random places; every other head is noise.
 
     Args:
         seed: of the places and the noise.
+        **options: what is planted, and in how large a model; see `PlantedOptions`.
 
     ValueError for numbers that do not fit: planted heads need a kv group each (or a layer), pairs two layers.
 

@@ -334,7 +334,7 @@ def percentile_interval(
     tails, finite = tails_of(level), np.where(np.isfinite(samples), samples, np.nan)
     empty = np.isnan(finite).all(0)
     low, high, value = np.nanquantile(np.where(empty, 0.0, finite), [*tails, 0.5], axis=0)
-    return Interval(*(np.where(empty, np.nan, one) for one in (value, low, high)), level)
+    return Interval(*(np.where(empty, np.nan, one) for one in (value, low, high)), level=level)
 
 
 def _over_trials(table: Table) -> Part:

@@ -76,5 +76,7 @@ def told(found: Verdict, at: float, possible: bool = True, most: bool = False) -
     word = HOLDS if holds and possible else DOES_NOT if fails else UNTOLD
     open_ended = word == UNTOLD and found.trials and low <= at <= high
     return replace(
-        found, word=word, would_tell=n_to_tell(value, found.cost.half_width, found.trials, at) if open_ended else None
+        found,
+        word=word,
+        would_tell=n_to_tell(value, half_width=found.cost.half_width, n=found.trials, at=at) if open_ended else None,
     )

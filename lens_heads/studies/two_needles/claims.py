@@ -200,7 +200,7 @@ def _ability(found: ChoosingFinding, claim: Claim) -> Verdict:
 def _carries(found: ChoosingFinding, claim: Claim) -> Verdict:
     """Under the first kind the heads cost more than random ones and take more than the threshold; under all they cost more."""
     name = claim["ranking"]
-    harm = {kind: harms(curve, name, found.k[name], METRIC) for kind, curve in kinds(found).items()}
+    harm = {kind: harms(curve, name, found.k[name], metric=METRIC) for kind, curve in kinds(found).items()}
     first = harm["mean"]
     share = found.curves["mean"].benefit_lost(Condition.top(name, found.k[name]), METRIC)
     word = first.word
