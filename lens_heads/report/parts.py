@@ -1,6 +1,6 @@
 """What a page is made of: a `Summary` for the first screen, `Section`s of text, `Card`s, `Figure`s, `Table`s and `Texts`.
 
-All are plain values. `plots` draws, `html.py` lays out, and the caller decides what a study says.
+All are plain values. `plots` draws, `page.html` lays out, and the caller decides what a study says.
 """
 
 from __future__ import annotations
