@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -68,7 +67,7 @@ def reports_are_read_once() -> Iterator[None]:
     """Every call of the study reads the same packaged reports, which takes longer than all else together: 40 will do."""
     sec10k = import_module("lens_heads.tasks.sec10k")  # The package has a function of this name too.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["lens_heads.tasks.sec10k"], "packaged_filings", partial(packaged_filings, 40))
+        patch.setattr(sec10k, "packaged_filings", partial(packaged_filings, 40))
         patch.setattr(sec10k, "_instances", cache(sec10k._instances))
         yield
 
