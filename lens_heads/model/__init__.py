@@ -7,10 +7,5 @@ hub take seconds.
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "check": ["CheckReport"],
-        "load": ["load_model"],
-        "workers": ["worker_pool"],
-    },
+    __name__, submod_attrs={"check": ["CheckReport"], "load": ["load_model"], "workers": ["worker_pool"]}
 )

@@ -141,10 +141,7 @@ class Directions:
         return self.final.pull_back(u, self.final.scale(final_resid).to(gain))
 
     def at_layer(
-        self,
-        u: Float[Tensor, "row d_model"],
-        layer: int,
-        attention_out: Float[Tensor, "row d_model"] | None,
+        self, u: Float[Tensor, "row d_model"], layer: int, attention_out: Float[Tensor, "row d_model"] | None
     ) -> tuple[Float[Tensor, "row d_model"], Float[Tensor, " row"]]:
         """(directions, constant per head) for the writes of one layer.
 

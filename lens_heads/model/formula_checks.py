@@ -16,14 +16,7 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.delegated import gate_of
 from lens_heads.model.directions import Directions
-from lens_heads.model.forward import (
-    Cache,
-    advance,
-    fast_attention,
-    notes_queries,
-    prefill,
-    uncached,
-)
+from lens_heads.model.forward import Cache, advance, fast_attention, notes_queries, prefill, uncached
 from lens_heads.model.geometry import Model, attention_out, output_weights
 from lens_heads.model.joining import joining
 from lens_heads.model.multipliers import logit_multiplier, residual_multiplier

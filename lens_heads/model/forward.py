@@ -206,10 +206,7 @@ def _keeping(model: Model, logits: int) -> dict[str, Any]:
 
 
 def uncached(
-    model: Model,
-    tokens: Int[Tensor, "batch position"],
-    pads: Int[Tensor, " batch"],
-    logits: int,
+    model: Model, tokens: Int[Tensor, "batch position"], pads: Int[Tensor, " batch"], logits: int
 ) -> Float[Tensor, "batch row d_vocab"]:
     """The logits of the last `logits` rows, by one forward without a cache, through which gradients flow. `pads`: as in
     `advance`."""

@@ -99,11 +99,7 @@ def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: An
     found, cache = ProbeRun(model, shape, ids, tolerance), Cache(model, 1)
     points = model.hook_dict
     there = [name for name in names if name in points]
-    with (
-        hooked(model, hooks),
-        recording(model, there, lambda x: x[0].float()) as fired,
-        noting_tuples(model) as tuples,
-    ):
+    with hooked(model, hooks), recording(model, there, lambda x: x[0].float()) as fired, noting_tuples(model) as tuples:
         found.logits = advance(model, found.batch, cache, logits=min(ROWS, len(ids)))[0].float()
     found.seen = {name: values[-1] for name, values in fired.items() if values}
     found.missing = [name for name in names if name not in found.seen]

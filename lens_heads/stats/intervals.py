@@ -94,12 +94,7 @@ NOTHING: Interval[float] = Interval(math.nan, math.nan, math.nan)
 
 @typed
 def mean_interval(
-    values: Float[Tensor, "trial *item"],
-    *,
-    groups: Groups = None,
-    level: float = 0.95,
-    n: int = 2000,
-    seed: int = 0,
+    values: Float[Tensor, "trial *item"], *, groups: Groups = None, level: float = 0.95, n: int = 2000, seed: int = 0
 ) -> Interval[Tensor]:
     """The mean over trials, each value [*item]; bounds are NaN below five trials or clusters.
 

@@ -99,11 +99,7 @@ def _generated(
             answer=str(ANSWERS[sign](a, b)),
             template=prompt,
             chat=chat,
-            meta={
-                "operation": sign,
-                "digits": digits,
-                "kind": "arithmetic",
-            },
+            meta={"operation": sign, "digits": digits, "kind": "arithmetic"},
             judge=judge(shots),
             corrupt=_asked(asked, _other((a, sign, b), digits)),
             group=f"arithmetic {_unordered((a, sign, b))}",

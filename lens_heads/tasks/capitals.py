@@ -55,11 +55,7 @@ def capitals(
             aliases=tuple(shots["aliases"].get(country["iso"], ())),
             template=shots["template"],
             chat=chat,
-            meta={
-                "country": country["name"],
-                "continent": country["continentcode"],
-                "kind": "capitals",
-            },
+            meta={"country": country["name"], "continent": country["continentcode"], "kind": "capitals"},
             judge=judge(shots),
             corrupt=tuple(_asked(shots, other) for other in asked if other is not country),
             choices=_choices(country, asked, rng),

@@ -62,11 +62,7 @@ def induction(
             answer=listed[at],
             template=shots["template"],
             chat=chat,
-            meta={
-                "words": tuple(listed),
-                "at": at,
-                "kind": "induction",
-            },
+            meta={"words": tuple(listed), "at": at, "kind": "induction"},
             judge=judge(shots),
             corrupt=_repeated(swapped, at, repeats),
             choices=tuple(rng.sample([listed[at], *others], 4)),
