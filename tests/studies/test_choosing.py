@@ -14,7 +14,7 @@ from rich.console import Console
 import lens_heads as lh
 from lens_heads.evidence.verdicts import HOLDS, UNTOLD
 from lens_heads.sanity.planted import Planted
-from lens_heads.studies.asked import asked
+from lens_heads.studies.finding import asked
 from lens_heads.studies.runner import StageRun
 from lens_heads.studies.two_needles import study
 from lens_heads.studies.two_needles.claims import (

@@ -25,7 +25,7 @@ from lens_heads.interventions.activations import MeanActivations
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.stats.intervals import FEWEST
-from lens_heads.studies.asked import meaning
+from lens_heads.studies.finding import meaning
 from lens_heads.studies.locos_paper import study
 from lens_heads.studies.locos_paper.claims import (
     ATTENTION,
@@ -37,6 +37,7 @@ from lens_heads.studies.locos_paper.claims import (
     Preset,
 )
 from lens_heads.studies.locos_paper.study import LocosStudy
+from lens_heads.studies.presets import trials_of
 from tests import zoo
 from tests.scripts import script
 
@@ -159,7 +160,7 @@ def test_claims_about_tasks_that_were_not_run_are_left_out(done: tuple[LocosFind
 
 def test_a_head_ablated_alone_costs_what_the_score_says(done: tuple[LocosFinding, Path], qwen: Any) -> None:
     found, out = done
-    trials, alone = TINY.trials(TINY.select)[: TINY.rivals], found.scores["one_shot"]
+    trials, alone = trials_of(TINY.select)[: TINY.rivals], found.scores["one_shot"]
     assert list(alone.trial_ids) == [trial.id for trial in trials]
     (file,) = out.glob("*/means-retrieval.safetensors")
     means, head = MeanActivations.load(file), alone.top(1)[0]
@@ -178,14 +179,14 @@ def test_the_trials_of_every_packaged_preset_exist(name: str) -> None:
     assert len(plan.tested()) >= plan.max_trials
     for task, call in plan.calibration.items():
         if task in {**plan.spared, **plan.downstream}:
-            assert plan.trials(call)
+            assert trials_of(call)
 
 
 @pytest.mark.parametrize("name", ["demo", "packaged", "thorough", "negative-model", "negative-needles"])
 def test_random_heads_meet_enough_groups_of_trials_for_an_interval(name: str) -> None:
     plan = PRESETS[name]
     for call in {**plan.spared, **plan.downstream}.values():
-        assert len({trial.group for trial in plan.trials(call)[: plan.few_others]}) >= FEWEST
+        assert len({trial.group for trial in trials_of(call)[: plan.few_others]}) >= FEWEST
 
 
 def test_the_claims_are_registered_before_the_run(done: tuple[LocosFinding, Path]) -> None:
@@ -198,7 +199,7 @@ def test_the_claims_are_registered_before_the_run(done: tuple[LocosFinding, Path
 
 def test_k_and_the_baseline_are_chosen_on_selection_trials(done: tuple[LocosFinding, Path]) -> None:
     found, _ = done
-    asked = {trial.id for trial in TINY.trials(TINY.select)}
+    asked = {trial.id for trial in trials_of(TINY.select)}
     chosen, tested = found.trials["choice_trials"], found.trials["headline_trials"]
     assert set(chosen["trial"]) <= asked
     assert not set(tested["trial"]) & asked

@@ -43,9 +43,8 @@ from lens_heads.stats import (
 from lens_heads.stats.correlation import ROUNDING
 from lens_heads.stats.intervals import NOTHING
 from lens_heads.stats.shares import are_shares
-from lens_heads.studies.asked import meaning
 from lens_heads.studies.claims import Claim, nothing, published, row, told
-from lens_heads.studies.finding import Finding
+from lens_heads.studies.finding import Finding, meaning
 from lens_heads.studies.pages import ends
 from lens_heads.studies.presets import read_presets
 from lens_heads.tasks.sec10k.settings import settings

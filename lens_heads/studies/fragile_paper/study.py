@@ -36,8 +36,8 @@ from lens_heads.runs.digests import digest
 from lens_heads.runs.typed import typed
 from lens_heads.sanity.answers import permuted_answers
 from lens_heads.stats.intervals import NOTHING
-from lens_heads.studies.asked import ASKED, asked, meaning
 from lens_heads.studies.claims import Claim, published
+from lens_heads.studies.finding import ASKED, asked, meaning
 from lens_heads.studies.fragile_paper.claims import (
     ALL,
     FORMATS,

@@ -31,9 +31,8 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.runs import checks
 from lens_heads.stats import Precision
-from lens_heads.studies.asked import meaning
 from lens_heads.studies.claims import Claim, published, row, shares
-from lens_heads.studies.finding import Finding, records
+from lens_heads.studies.finding import Finding, meaning, records
 from lens_heads.studies.presets import TaskCall, described, read_presets, trials_of
 from lens_heads.trials.trial import Trial
 
@@ -137,13 +136,9 @@ class Preset:
             raise ValueError(f"control={self.control!r}: use {', '.join(CONTROLLED)}, or None")
         Precision(self.precision, self.max_trials)
 
-    def trials(self, call: TaskCall) -> list[Trial]:
-        """The trials of one of the calls."""
-        return trials_of(call)
-
     def tested(self) -> list[Trial]:
         """The test trials, after the negative control if it is one of trials."""
-        found = self.trials(self.test)
+        found = trials_of(self.test)
         return list(getattr(sanity, self.control)(found)) if self.control in CONTROLLED[1:] else found
 
     def described(self) -> dict[str, str]:

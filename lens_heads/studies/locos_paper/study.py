@@ -37,9 +37,8 @@ from lens_heads.ranking.one_pass.score_heads import score_heads
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.stats import Precision
-from lens_heads.studies.asked import ASKED, asked, meaning
 from lens_heads.studies.claims import Claim, published
-from lens_heads.studies.finding import together
+from lens_heads.studies.finding import ASKED, asked, meaning, together
 from lens_heads.studies.locos_paper.claims import (
     ATTENTION,
     HEADLINE_METHODS,
@@ -56,7 +55,7 @@ from lens_heads.studies.locos_paper.claims import (
     ranked,
 )
 from lens_heads.studies.pages import Shown, bars, claims_table
-from lens_heads.studies.presets import beside, described, sized
+from lens_heads.studies.presets import beside, described, sized, trials_of
 from lens_heads.studies.runner import (
     MODELS,
     Models,
@@ -100,7 +99,7 @@ class LocosSetup:
     @cached_property
     def others(self) -> dict[str, list[Trial]]:
         """The trials of the tasks to be spared and of those downstream."""
-        return {task: self.plan.trials(call) for task, call in {**self.plan.spared, **self.plan.downstream}.items()}
+        return {task: trials_of(call) for task, call in {**self.plan.spared, **self.plan.downstream}.items()}
 
     def reference(self, task: str) -> MeanActivations | None:
         """The mean activations that ablation substitutes on a task, of that task's own kind of prompt; stored."""
@@ -110,7 +109,7 @@ class LocosSetup:
         if not file.exists():
             tested = {trial.id for trial in self.others.get(task, ())}
             call = plan.calibration.get(task)
-            trials = self.select if call is None else [one for one in plan.trials(call) if one.id not in tested]
+            trials = self.select if call is None else [one for one in trials_of(call) if one.id not in tested]
             mean_activations(self.model, trials, n=plan.calibrate).save(file)
         return MeanActivations.load(file)
 
@@ -342,7 +341,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
 
     def one(self, model: Model, run: StageRun) -> LocosFinding:
         plan, shape, folder = self.plan, head_geometry(model), run.folder
-        select, test = plan.trials(plan.select), plan.tested()
+        select, test = trials_of(plan.select), plan.tested()
         scores = run.stage("detection", detect, model, select, plan, folder, self.extra["tuned_lens"])
         tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
         setup = LocosSetup(model, plan, select, test, folder)
@@ -417,12 +416,12 @@ class LocosStudy(Study[Preset, LocosFinding]):
         plan = self.plan
         heads, tests = shape.n_layers * shape.n_heads, len(plan.tested())
         sizes, others = len(capped(plan.ks, shape.n_layers * shape.n_heads)), {**plan.spared, **plan.downstream}
-        counts = {task: len(plan.trials(call)) for task, call in others.items()}
+        counts = {task: len(trials_of(call)) for task, call in others.items()}
         few = plan.draws * min(plan.few, tests)
         rivals = len(RIVALS) * bool(plan.rivals)
         methods = len({name for name in HEADLINE_METHODS if name in plan.methods}) + 1 + rivals
         controls = sum({"bottom": 1, "random": plan.seeds, "random_like": plan.seeds}[name] for name in plan.controls)
-        selected = len(plan.trials(plan.select))
+        selected = len(trials_of(plan.select))
         return {
             "detection": selected,
             "question": 3 * min(ASKED, selected),
@@ -438,7 +437,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         }
 
     def probe(self) -> list[Trial]:
-        return self.plan.trials(self.plan.test)[:4]
+        return trials_of(self.plan.test)[:4]
 
     def shown(self, findings: Sequence[LocosFinding], pairs: Sequence[Any]) -> Shown:
         plan, more = self.plan, ("share", "p", "trials", "would_tell", "sets_would_tell", "measured_on")

@@ -32,8 +32,7 @@ from lens_heads.ranking.rank import rank
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.stats.intervals import FEWEST
-from lens_heads.studies.asked import ASKED, asked
-from lens_heads.studies.finding import together
+from lens_heads.studies.finding import ASKED, asked, together
 from lens_heads.studies.pages import Shown, claims_table
 from lens_heads.studies.presets import sized, trials_of
 from lens_heads.studies.runner import (
