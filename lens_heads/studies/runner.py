@@ -68,7 +68,9 @@ class RunOptions(LoadOptions, total=False):
 
 
 class StudyOptions(RunOptions, total=False):
-    """`precision`, `max_trials`: in place of the preset's, as in `presets.sized`."""
+    """Those of `load_model` and of `RunOptions`; and in place of the preset's: `precision`, the half-width in nats at which no
+    more test trials are run, and `max_trials`, the most of them.
+    """
 
     precision: float | None
     max_trials: int | None
