@@ -233,7 +233,7 @@ def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder
 def stored_ranking(
     method: Method, material: Material, folder: Path | None = None, part: str = ""
 ) -> tuple[HeadScores, Cost]:
-    """One method's ranking, stored or new, and what it cost. The file keeps the cost, and what was ranked by what, in `meta`.
+    """One method's ranking, stored or new, and what it cost. A file beside it keeps the cost, and what was ranked by what.
 
     TypeError if a method of your own returns no HeadScores, ValueError if they are of another model.
     """
@@ -241,16 +241,15 @@ def stored_ranking(
     label: list[Any] = []
     if file is not None:  # What is not stored need not be identified.
         label = [identity(method), trials_digest(list(material.trials)), material.masks, material.k, material.seed]
-    if file is not None and file.exists():
-        stored = HeadScores.load(file)
-        if stored.meta.get("label") == label:
-            return stored, Cost(**stored.meta.get("cost", {}))
+    beside = None if file is None else file.with_suffix(".cost")
+    if file is not None and beside is not None and file.exists() and beside.exists():
+        noted = read_json(beside)
+        if noted["label"] == label:
+            return HeadScores.load(file), Cost(**noted["cost"])
     with counted(material.model) as cost, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # About ties and weak fits, whose price the table shows.
-        found = ranked(method, material)
-    noted = {"label": label, "cost": {"work": cost.work, "seconds": cost.seconds}}
-    scores = replace(found, meta={**found.meta, **noted})
-    if file is not None:
+        scores = ranked(method, material)
+    if file is not None and beside is not None:
         scores.save(file)
     return scores, cost
 
