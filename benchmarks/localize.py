@@ -66,7 +66,7 @@ def searches(measured: MaskedMetric, judge: MaskedMetric, masks: int, seeds: int
             for n in range(STEP, masks + 1, STEP):
                 scores = localize(measured, method=method, n_masks=n, sparsity=SPARSITY, k=K, seed=seed)
                 row = {"seed": seed, "evaluations": scores.evaluations, **damage(judge, scores.top(K))}
-                row |= {"held_out_r2": scores.meta["fit"]["held_out_r2"], "layers": layers_run(measured)}
+                row |= {"held_out_r2": scores.fit["held_out_r2"], "layers": layers_run(measured)}
                 found[method].append(row)
     scores = localize(measured, method="one_shot")
     row = {"seed": 0, "evaluations": scores.evaluations, "layers": layers_run(measured)}

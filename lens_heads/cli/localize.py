@@ -72,8 +72,8 @@ def localize(
     with loading.model(model, out) as loaded:
         scores = localize_heads(loaded, trials, method=method, metric=metric, k=k, kind=kind, unit=unit, **options)  # type: ignore[arg-type]  # checked there
     tables.show(tables.ranking(scores, top, 0))
-    fit = scores.meta.get("fit", {})
+    fit = scores.fit
     held_out = float("nan") if fit.get("held_out_r2") is None else fit["held_out_r2"]
     quality = f", R² {fit['r2']:.2f} ({held_out:.2f} on held-out masks)" if fit else ""
     runs = f"{scores.evaluations} evaluations of {scores.meta['n_trials']} trials"
-    cli_options.say(f"{runs}, {metric} {scores.meta['base']:.3f} without ablation{quality}", out)
+    cli_options.say(f"{runs}, {metric} {scores.base:.3f} without ablation{quality}", out)

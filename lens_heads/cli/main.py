@@ -105,7 +105,7 @@ def score(
         if out is not None and not of_documents:
             counted = {id for found in scores.values() for id in found.trial_ids}
             store(out / FOLDER, loaded, [trial for trial in trials if trial.id in counted] or trials, scores)
-    outcomes = next(iter(scores.values())).meta["outcomes"]
+    outcomes = next(iter(scores.values())).outcomes
     cli_options.say(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()), out)
 
 

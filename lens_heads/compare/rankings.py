@@ -168,13 +168,14 @@ def pool_scores(rankings: AnyRankings) -> HeadScores:
     if times > 1:
         raise ValueError(f"trial {trial!r} would count {times} times. Keep each trial in one task.")
     trials = [trial for found in every for trial in found.meta.get("trials", ())]
-    outcomes = sum((Counter(found.meta.get("outcomes", {})) for found in every), Counter[str]())
+    outcomes = sum((Counter(found.outcomes) for found in every), Counter[str]())
     per_trial = torch.cat([found.per_trial for found in every])
     return replace(
         first,
         values=per_trial.mean(0),
         per_trial=per_trial,
         trial_ids=tuple(ids),
-        meta={**first.meta, "trials": trials, "n_trials": len(trials), "outcomes": dict(outcomes)},
+        meta={**first.meta, "trials": trials, "n_trials": len(trials)},
+        outcomes=dict(outcomes),
         made_on=tuple(trial for found in every for trial in found.made_on),
     )

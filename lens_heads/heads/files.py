@@ -223,6 +223,12 @@ def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
     count = meta.get("evaluations", 1)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise wrong(path, "meta.evaluations", count, "a count")
+    base = meta.get("base", 0.0)
+    if not isinstance(base, int | float) or isinstance(base, bool) or not abs(base) <= _LARGEST:
+        raise wrong(path, "meta.base", base, "a finite number")
+    for name in ("fit", "outcomes"):
+        if not isinstance(meta.get(name, {}), dict):
+            raise wrong(path, f"meta.{name}", meta[name], "an object")
     for name, (kind, wanted) in _LISTS.items():
         listed = meta.get(name, [])
         if not isinstance(listed, list) or not all(isinstance(item, kind) for item in listed):

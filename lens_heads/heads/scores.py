@@ -37,7 +37,7 @@ from lens_heads.stats.positive_mean import FEWEST_TRIALS
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_ABOUT = ("unit", "best", "selected", "signed", "score_unit", "evaluations")
+_ABOUT = ("unit", "best", "selected", "signed", "score_unit", "evaluations", "base", "fit", "outcomes")
 """Attributes stored in score files under their own names."""
 
 Best = Literal["highest", "lowest"]
@@ -59,9 +59,12 @@ class HeadScores(Drawn):
         signed: scores can be negative, as a test of mean > 0 requires; by default, whether any score is.
         score_unit: unit of the scores, for figures ("logits", "nats").
         evaluations: runs over all its trials that a search asked for (`localize_heads`); 1 for methods that do not search.
+        base: the metric without ablation, the mean over the trials, of methods that ablate sets of heads (`localize_heads`).
+        fit: the record of the `Fit` that a regression on masks is read from; empty for other methods.
+        outcomes: how many trials came to which end (`score_heads`); empty for other methods.
         model: the model the scores belong to.
         made_on: the trials the scores were made on, including those that did not count.
-        meta: further information for readers (direction, outcomes, settings).
+        meta: further information for readers (direction, settings).
         null: float32 [draw, layer, head], the `values` that each of several draws gave without an effect (`score_heads` with
             `null_spans`: the same score at other spans of the prompts), or None.
 
@@ -84,6 +87,9 @@ class HeadScores(Drawn):
     signed: bool = None  # type: ignore[assignment]  # read off the scores
     score_unit: str = ""
     evaluations: int = 1
+    base: float | None = None
+    fit: dict[str, Any] = field(default_factory=dict)
+    outcomes: dict[str, int] = field(default_factory=dict)
     model: ModelIdentity = ModelIdentity("")
     made_on: tuple[MadeOn, ...] = ()
     null: Float[Tensor, "draw layer head"] | None = None
@@ -122,7 +128,7 @@ class HeadScores(Drawn):
     ) -> HeadScores:
         """Scores whose `values` are the mean over trials; `about` are further attributes. ValueError without trials."""
         if len(per_trial) == 0:
-            raise ValueError(f"{method}: no trial contributed a score: {(meta or {}).get('outcomes', 'empty input')}")
+            raise ValueError(f"{method}: no trial contributed a score: {about.get('outcomes') or 'empty input'}")
         return cls(method, per_trial.float().mean(0), per_trial, trial_ids, meta or {}, **about)  # type: ignore[arg-type]  # any list
 
     @property
@@ -312,6 +318,7 @@ class HeadScores(Drawn):
         if form != "envelope":
             raise ValueError(f"form={form!r}: use 'envelope' (the LOCOS form) or 'lists' (that of Wu et al.)")
         about: dict[str, Any] = {name: getattr(self, name) for name in ("method", *_ABOUT)}
+        about = {name: value for name, value in about.items() if value is not None and value != {}}
         about["shape"] = list(self.values.shape)
         about |= {"model": self.model.name, "weights": self.model.weights, "dtype": self.model.dtype}
         about |= {

@@ -38,7 +38,7 @@ def to_kv_heads(scores: HeadScores, group: int) -> HeadScores:
     by_group = rearrange(scores.per_trial, "trial layer (kv group) -> trial layer kv group", group=group)
     per_trial = by_group.gather(-1, best.expand(len(by_group), *best.shape)[..., None])[..., 0]
     order = dict.fromkeys(Head(head.layer, head.head // group, "kv_head") for head in scores.order)
-    fields = {"per_trial": per_trial, "values": per_trial.mean(0), "order": tuple(order), "meta": _unfitted(scores)}
+    fields = {"per_trial": per_trial, "values": per_trial.mean(0), "order": tuple(order), "fit": _unfitted(scores)}
     if scores.null is not None:  # Every draw has its own best head, as the scores have theirs.
         signed = rearrange(scores.sign * scores.null, "draw layer (kv group) -> draw layer kv group", group=group)
         fields["null"] = scores.sign * signed.amax(-1)
@@ -66,7 +66,7 @@ def to_query_heads(scores: HeadScores, group: int) -> HeadScores:
         if getattr(scores, name) is not None
     }
     order = query_heads(scores.order, group)
-    return replace(scores, **spread, unit="query_head", order=tuple(order), meta=_unfitted(scores))
+    return replace(scores, **spread, unit="query_head", order=tuple(order), fit=_unfitted(scores))
 
 
 @typed
@@ -116,9 +116,8 @@ def highest_first(scores: HeadScores) -> HeadScores:
 
 
 def _unfitted(scores: HeadScores) -> dict[str, Any]:
-    """The meta without a fit's results for single heads, which are heads of the other unit."""
-    fit = {name: value for name, value in scores.meta.get("fit", {}).items() if name != "heads"}
-    return {**scores.meta, "fit": fit} if fit else scores.meta
+    """The fit without its results for single heads, which are heads of the other unit."""
+    return {name: value for name, value in scores.fit.items() if name != "heads"}
 
 
 @typed

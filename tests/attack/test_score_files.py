@@ -49,6 +49,9 @@ FILES: list[tuple[str, Any, str]] = [
     ("ids a text", envelope(trial_ids="ab"), "trial_ids is 'ab'"),
     ("selected a text", envelope(meta={"selected": "false"}), "meta.selected is 'false'"),
     ("selected a number", envelope(meta={"selected": 1}), "meta.selected is 1"),
+    ("base a text", envelope(meta={"base": "-1.5"}), "meta.base is '-1.5'"),
+    ("fit a list", envelope(meta={"fit": [1]}), "meta.fit is [1]: expected an object"),
+    ("outcomes a number", envelope(meta={"outcomes": 3}), "meta.outcomes is 3: expected an object"),
     ("signed a text", envelope(meta={"signed": "no"}), "meta.signed is 'no'"),
     ("unit", envelope(meta={"unit": "layer"}), "meta.unit is 'layer'"),
     ("best", envelope(meta={"best": "middle"}), "meta.best is 'middle'"),
@@ -124,7 +127,12 @@ JSON = st.recursive(
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
-    meta=st.dictionaries(st.sampled_from(["order", "selected", "unit", "shape", "values", "made_on", "trials"]), JSON)
+    meta=st.dictionaries(
+        st.sampled_from(
+            ["order", "selected", "unit", "shape", "values", "made_on", "trials", "base", "fit", "outcomes"]
+        ),
+        JSON,
+    )
 )
 def test_any_meta_loads_or_is_refused(tmp_path_factory: pytest.TempPathFactory, meta: dict[str, Any]) -> None:
     path = tmp_path_factory.mktemp("meta") / "scores.json"

@@ -541,7 +541,7 @@ def test_localize_finds_saves_and_goes_on(
     said = capsys.readouterr().out
     assert f"run folder: {out}" in said
     scores = HeadScores.load(out / "css.json")
-    assert f"{scores.evaluations} evaluations of 4 trials, logprob {scores.meta['base']:.3f}" in said
+    assert f"{scores.evaluations} evaluations of 4 trials, logprob {scores.base:.3f}" in said
     assert str(scores.top(1)[0]) in said
     assert scores.best == "lowest"
     stored = len(list((out / "trials").iterdir()))

@@ -41,12 +41,15 @@ def test_both_forms_round_trip_exactly(tmp_path: Path, data: np.ndarray, form: s
 
 
 def test_the_envelope_keeps_ids_method_unit_and_meta_too(tmp_path: Path) -> None:
-    meta = {"outcomes": {"passed": 2}, "direction": "raw"}
+    meta = {"direction": "raw"}
     about: dict[str, Any] = {
         "model": ModelIdentity("m", "abc", "torch.float32"),
         "score_unit": "logits",
         "selected": True,
         "evaluations": 41,
+        "base": -1.5,
+        "fit": {"r2": 0.5},
+        "outcomes": {"passed": 2},
     }
     about["made_on"] = (MadeOn("a", "company", "needle", "prompt"), MadeOn("b"))
     before = HeadScores.from_trials("locos", torch.randn(5, 3, 4), [*"bacde"], meta=meta, unit="kv_head", **about)

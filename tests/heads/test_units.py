@@ -81,8 +81,8 @@ def test_by_hand() -> None:
     assert kv.per_trial.tolist() == [[[-2, 3]], [[0, -5]]]
     assert kv.values.tolist() == [[-1, -1]]
     assert kv.ranking() == [Head(0, 1, "kv_head"), Head(0, 0, "kv_head")], "in the order of the heads that read them"
-    fitted = replace(lowest, meta={**lowest.meta, "fit": {"r2": 0.5, "heads": [{"head": "L0H3"}]}})
-    assert to_kv_heads(fitted, 2).meta["fit"] == {"r2": 0.5}, "rows of query heads say nothing of kv heads"
+    fitted = replace(lowest, fit={"r2": 0.5, "heads": [{"head": "L0H3"}]})
+    assert to_kv_heads(fitted, 2).fit == {"r2": 0.5}, "rows of query heads say nothing of kv heads"
     highest = make(lowest.per_trial)
     assert to_kv_heads(highest, 2).values.tolist() == [[1, 0]]
     queries = to_query_heads(make([[[1.0, 2]]], "kv_head", order=["L0H0"]), 2)

@@ -331,7 +331,7 @@ def test_the_copier_is_literal_the_writer_is_not_and_both_read_the_needle(decodi
     assert literal[DECOY] == literal[SUPPRESSOR] == 0  # They write nothing towards the answer: no share of nothing.
     assert torch.isfinite(literal.per_trial).all()
     assert (literal.method, literal.signed) == ("literal_share", False)
-    assert len(literal.trial_ids) == literal.meta["outcomes"]["passed"] == 8
+    assert len(literal.trial_ids) == literal.outcomes["passed"] == 8
 
     frame = anatomy.provenance(
         model, planted.trials(), [WRITER, str(COPIER), DECOY], batch_size=3, progress=False, **decoding

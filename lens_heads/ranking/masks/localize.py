@@ -153,7 +153,7 @@ def localize_heads(
     Returns:
         HeadScores with, per trial, the least-squares coefficients on the heads the lasso selected; the value is their mean.
         Selected heads rank by the lasso's own coefficients. All others are 0 and rank by the plain difference between masks
-        with and without them. `meta["fit"]` is the record of the `Fit`, `meta["base"]` the metric without ablation. For
+        with and without them. `fit` is the record of the `Fit`, `base` the metric without ablation. For
         "greedy", a value is the change when the head was added; the `meta["chosen"]` heads rank in that order, followed by
         the others as last tried. For "best_in_turn", the chosen heads share the change that they make together equally;
         `meta["proposed_by"]` is the ranking that proposed them, and orders all heads.
@@ -214,8 +214,9 @@ def localize(
         more = {"chosen": k, "proposed_by": by}
     else:
         found = one_shot(measured)
-    meta = {**measured.settings, "metric": measured.metric, "base": float(measured.base.mean()), **more, "seed": seed}
+    meta = {**measured.settings, "metric": measured.metric, **more, "seed": seed}
     meta["n_trials"] = len(measured.trials)
+    record = meta.pop("fit", {})
     scores = HeadScores.from_trials(
         method,
         torch.from_numpy(found),
@@ -227,6 +228,8 @@ def localize(
         selected=method != "one_shot",  # These trials selected the heads, so they cannot also test them.
         score_unit=f"change of {measured.metric}",
         evaluations=len(measured.requested),
+        base=float(measured.base.mean()),
+        fit=record,
         model=measured.identity,
         made_on=made_on(measured.trials),
     )

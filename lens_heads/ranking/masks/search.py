@@ -130,7 +130,7 @@ def search(
         scores.append(found)
         row = {"method": one.method, "sparsity": one.sparsity, "n_masks": one.n_masks}
         row |= _damage(judge, [found.ranking()[:k]])
-        row |= {"held_out_r2": found.meta["fit"]["held_out_r2"], "evaluations": found.evaluations}
+        row |= {"held_out_r2": found.fit["held_out_r2"], "evaluations": found.evaluations}
         rows.append(row)
     everyone = every_head(*judge.units)
     draws = controls.random(everyone, k)

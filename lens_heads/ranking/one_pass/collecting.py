@@ -101,7 +101,7 @@ def score_trials(
         kept = {t.id: found.arrays[name] for t, found in zip(trials, results, strict=True) if name in found.arrays}
         if not kept:
             continue
-        meta = {**about, "paper": scorer.paper, "outcomes": outcomes, "trials": listed}
+        meta = {**about, "paper": scorer.paper, "trials": listed}
         meta |= {"rule": scorer.rule} if scorer.rule else {}
         meta |= {"direction": "exact"} if scorer.direction == "exact" else {}
         belongs: dict[str, Any] = {
@@ -109,6 +109,7 @@ def score_trials(
             "score_unit": scorer.unit,
             "model": identity,
             "made_on": made_on(trials),
+            "outcomes": outcomes,
         }
         nulls = [found.arrays[_null_of(name)] for found in results if _null_of(name) in found.arrays]
         belongs |= {"null": torch.stack(nulls).mean(0)} if nulls else {}

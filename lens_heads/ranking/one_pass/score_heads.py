@@ -85,7 +85,7 @@ def score_heads(
         One HeadScores per method, over the trials that count for it (those that pass the gate; all for `headkv`). Its
         `null` [draw, layer, head] is the mean over the same trials of every trial's draw-th span; None without
         `null_spans`, and for methods that do not read where the needle is (`dla`, `dla_exact`).
-        `meta["outcomes"]` counts passed / gate_failed / no_answer_step / ungated / error, `meta["trials"]` lists them.
+        `outcomes` counts passed / gate_failed / no_answer_step / ungated / error, `meta["trials"]` lists them.
 
     Raises:
         ValueError: no trials, an unknown method, a needle outside the prompt, a prompt longer than the context window,

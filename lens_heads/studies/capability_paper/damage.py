@@ -258,9 +258,9 @@ def fits(scores: Repeated, costs: dict[str, list[float]]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {"capability": name, "draw": draw, "metric": found.meta["metric"], "trials": found.meta["n_trials"]}
-            | {"base": found.meta["base"], "evaluations": found.evaluations}
-            | {"chosen_heads": len(found.meta["fit"]["heads"])}
-            | {part: found.meta["fit"][part] for part in ("r2", "held_out_r2", "alpha")}
+            | {"base": found.base, "evaluations": found.evaluations}
+            | {"chosen_heads": len(found.fit["heads"])}
+            | {part: found.fit[part] for part in ("r2", "held_out_r2", "alpha")}
             | {"damage": costs[name][draw] if name in costs else np.nan}
             for name, draws in scores.items()
             for draw, found in enumerate(draws)

@@ -204,7 +204,7 @@ class LocosFinding(Finding):
             "question_note": meaning(self.question),
             "heads": self.scores[LEAD].values.numel(),
             "best_attention_baseline": self.baseline,
-            "outcomes": self.scores[LEAD].meta["outcomes"],
+            "outcomes": self.scores[LEAD].outcomes,
             "right_answers": {
                 str(one): right.values(one, "contains").mean()
                 for right in [next(iter(self.texts.values()))]

@@ -59,7 +59,7 @@ def test_the_planted_writers_come_first(method: str) -> None:
 def test_so_they_do_by_every_regression(estimator: str) -> None:
     scores = localize(measured(), method="css", estimator=estimator, **MASKS)
     check(scores)
-    assert scores.meta["fit"]["estimator"] == estimator
+    assert scores.fit["estimator"] == estimator
 
 
 @pytest.mark.slow
@@ -140,12 +140,12 @@ def test_what_was_done_is_said() -> None:
     scores = localize(measured(), method="css", seed=1, **MASKS)
     masks = different("stratified", **MASKS, seed=1)
     base = lh.evaluate(model(), FOUND, generate=False, progress=False).mean("logprob")
-    assert scores.meta["base"] == pytest.approx(base, abs=1e-5)
+    assert scores.base == pytest.approx(base, abs=1e-5)
     assert scores.evaluations == len(masks) + 1
     assert scores.meta["n_masks"] == len(masks)
     assert (scores.best, scores.meta["metric"], scores.meta["n_trials"]) == ("lowest", "logprob", 4)
     assert (scores.meta["design"], scores.meta["sparsity"], scores.meta["seed"]) == ("stratified", 0.3, 1)
-    told, result = scores.meta["fit"], fit(masks, measured()(masks), seed=1)
+    told, result = scores.fit, fit(masks, measured()(masks), seed=1)
     for name in ("alpha", "intercept", "r2", "held_out_r2"):
         assert told[name] == pytest.approx(getattr(result, name))
     assert told["heads"][0]["head"] == str(COPIER)
@@ -188,14 +188,14 @@ def test_a_run_is_kept_and_its_scores_load_with_their_ranking(tmp_path: Path) ->
     assert loaded.ranking() == scores.ranking()
     assert loaded.top(2) == WRITERS
     assert (loaded.per_trial == scores.per_trial).all()
-    assert (loaded.method, loaded.meta["fit"]) == ("css", scores.meta["fit"])
+    assert (loaded.method, loaded.fit) == ("css", scores.fit)
     with passes(model()) as seen:
         again = localize_heads(model(), FOUND, method="css", **{"kind": "zero", **options})
         kept = MaskedMetric(model(), FOUND, out=tmp_path, progress=False)
         localize(kept, method="css", n_masks=30, sparsity=0.3, estimator="bic")
     assert not seen
     assert (again.per_trial == scores.per_trial).all()
-    assert HeadScores.load(tmp_path / "css.json").meta["fit"]["estimator"] == "bic", "the newest"
+    assert HeadScores.load(tmp_path / "css.json").fit["estimator"] == "bic", "the newest"
     assert not has_hooks(model())
 
 

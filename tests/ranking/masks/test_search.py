@@ -61,7 +61,7 @@ def test_damage_is_that_of_ablating_the_heads_on_the_held_out_trials(found: Sear
         damage = base - by_loop(model(), OTHERS, [scores.top(3)])[0]
         assert row["damage"] == pytest.approx(damage.mean(), abs=5e-5)
         assert np.isnan([row["low"], row["high"]]).all(), "no interval below five trials"
-        told = scores.meta["fit"]["held_out_r2"]
+        told = scores.fit["held_out_r2"]
         assert (np.isnan(row["held_out_r2"]) and told is None) or row["held_out_r2"] == told
     assert tried["damage"].nunique() > 1, "settings that all do the same leave nothing to choose"
 

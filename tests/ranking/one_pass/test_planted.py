@@ -89,7 +89,7 @@ def test_copy_scores_the_decoy_and_the_suppressor_and_misses_the_writer(scores: 
 
 def test_decoding_gives_the_same_and_every_trial_passes(model: Any, scores: dict[str, HeadScores]) -> None:
     decoded = lh.score_heads(model, planted.trials(), ["locos", "headkv"], progress=False, max_new_tokens=5)
-    assert decoded["locos"].meta["outcomes"] == {"passed": 8}
+    assert decoded["locos"].outcomes == {"passed": 8}
     for trial, record in zip(planted.trials(), decoded["locos"].meta["trials"], strict=True):
         assert (record["text"], record["answer_steps"]) == (trial.answer, [0])
     for method in ("locos", "headkv"):

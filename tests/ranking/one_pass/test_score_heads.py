@@ -185,7 +185,7 @@ def test_a_run_folder_holds_the_scores_as_files(gqa: Any, tmp_path: Path) -> Non
         loaded = HeadScores.load(tmp_path / "run" / f"{method}.json")
         assert torch.equal(loaded.per_trial, found.per_trial)
         assert loaded.trial_ids == found.trial_ids
-        assert loaded.meta["outcomes"] == {"passed": 5}
+        assert loaded.outcomes == {"passed": 5}
 
 
 @pytest.mark.slow
@@ -403,7 +403,7 @@ def test_a_score_that_is_not_finite_is_no_result(gqa: Any) -> None:
         UserWarning, match="scoring: 1 of 5 failed; the first: ValueError: trial random-1: mine is not finite"
     ):
         scores = forced(gqa, trials_of_all_lengths(), methods=[mine, "headkv"])
-    assert scores["mine"].meta["outcomes"] == {"passed": 4, "error": 1}
+    assert scores["mine"].outcomes == {"passed": 4, "error": 1}
     assert scores["mine"].trial_ids == ("random-0", "random-2", "random-3", "random-4")
 
 
@@ -447,7 +447,7 @@ def test_every_outcome_is_counted_and_listed(gqa: Any, scripted: None) -> None:
     with pytest.warns(UserWarning, match="1 of 4 failed; the first, broken: RuntimeError: out of memory"):
         scores = score(gqa, ASKED)
     for found in scores.values():
-        assert found.meta["outcomes"] == {"passed": 1, "gate_failed": 1, "no_answer_step": 1, "error": 1}
+        assert found.outcomes == {"passed": 1, "gate_failed": 1, "no_answer_step": 1, "error": 1}
     listed = {record["id"]: record for record in scores["locos"].meta["trials"]}
     assert [listed[name]["outcome"] for name in SAID] == ["passed", "gate_failed", "no_answer_step", "error"]
     assert listed["right"]["text"] == "it is red"
@@ -490,7 +490,7 @@ def test_errors_are_tried_again_by_the_next_run(gqa: Any, scripted: None, tmp_pa
     assert len(shards(tmp_path / "run")) == 3
     monkeypatch.undo()  # From here on the model speaks for itself.
     again = score(gqa, ASKED, out=tmp_path / "run", methods=list(SCORERS))
-    assert again["locos"].meta["outcomes"] == {"passed": 1, "gate_failed": 2, "no_answer_step": 1}
+    assert again["locos"].outcomes == {"passed": 1, "gate_failed": 2, "no_answer_step": 1}
     assert again["headkv"].trial_ids == tuple(SAID)
     assert len(shards(tmp_path / "run")) == 4
 
@@ -520,7 +520,7 @@ def test_the_meta_says_what_was_run_and_is_json(gqa: Any, trial: EncodedTrial) -
     assert (found.model.name, found.method, meta["direction"]) == ("llama-gqa", "locos", "raw")
     assert (found.model.dtype, len(found.model.weights), found.signed) == ("torch.float32", 16, True)
     assert found.made_on == made_on([trial])
-    assert (meta["teacher_forced"], meta["n_trials"], meta["outcomes"]) == (True, 1, {"passed": 1})
+    assert (meta["teacher_forced"], meta["n_trials"], found.outcomes) == (True, 1, {"passed": 1})
     assert "2607.01002" in meta["paper"]
 
 
