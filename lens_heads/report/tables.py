@@ -71,7 +71,7 @@ def ranking(scores: HeadScores, top: int, bottom: int) -> Table:
 
     The interval of a localized head is over masks, given that the head was chosen; its stability is shown next to it.
     """
-    fitted = {Head.parse(row["head"], unit=scores.unit): row for row in scores.meta.get("fit", {}).get("heads", ())}
+    fitted = {Head.parse(row["head"], unit=scores.unit): row for row in scores.fit.get("heads", ())}
     columns = "rank", "head", "score", *(("95 % over masks", "stability") if fitted else ("95 % interval",))
     title = f"{scores.method}: {scores.n_layers} layers x {scores.n_heads} heads, {_trials(len(scores.trial_ids))}"
     table = Table(*(Column(column, justify="right") for column in columns), title=plain(title))

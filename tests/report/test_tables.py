@@ -112,7 +112,7 @@ def test_localized_heads_have_intervals_over_masks() -> None:
     ]
     values = torch.tensor([[0.0, -2.0], [-1.0, 0.5]])
     about: dict[str, Any] = {"best": "lowest", "selected": True}
-    scores = HeadScores.from_trials("css", values.expand(3, 2, 2), list("abc"), meta={"fit": {"heads": heads}}, **about)
+    scores = HeadScores.from_trials("css", values.expand(3, 2, 2), list("abc"), fit={"heads": heads}, **about)
     table = tables.ranking(scores, 3, 0)
     assert [column.header for column in table.columns][3:] == ["95 % over masks", "stability"]
     assert rows(table) == [

@@ -251,6 +251,8 @@ def stored_ranking(
         scores = ranked(method, material)
     if file is not None and beside is not None:
         scores.save(file)
+        noted = {"label": label, "cost": {"work": cost.work, "seconds": cost.seconds}}
+        write_atomic(beside, json.dumps(noted, indent=1) + "\n")
     return scores, cost
 
 
