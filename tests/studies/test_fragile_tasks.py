@@ -118,12 +118,12 @@ def test_fair_controls_cost_passes_of_their_own(
     models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = replace(TINY, fair=True, ks=(512,), headline_k=512, recovery_trials=2)
-    study, filled = FragileStudy(plan, "own"), Mock(wraps=RECOVERY._cache)
+    asked, filled = FragileStudy(plan, "own"), Mock(wraps=RECOVERY._cache)
     monkeypatch.setattr(RECOVERY, "_cache", filled)
-    bench = study.FragileSetup(models[0], plan, study.documents, study.tests, tmp_path)
+    bench = study.FragileSetup(models[0], plan, asked.documents, asked.tests, tmp_path)
     study.mended(bench, dict.fromkeys(FOUR, random_ranking(models[0])))
     assert (
-        study.costs(head_geometry(models[0]))["recovery"] == filled.call_count == 2 * 4 * (2 + 2 * plan.recovery_draws)
+        asked.costs(head_geometry(models[0]))["recovery"] == filled.call_count == 2 * 4 * (2 + 2 * plan.recovery_draws)
     )
 
 
@@ -242,8 +242,8 @@ def test_presets_have_other_companies_on_either_side() -> None:
     assert PRESETS["paper"].size(64, 1024) == 64
     assert PRESETS["paper"].size(8, 24) == 1
     assert replace(PRESETS["paper"], relative_k=False).sizes(24) == {8: 8, 16: 16, 24: 32}
-    study = FragileStudy(TINY, "own")
-    detection, evaluation = study.documents, study.tests
+    asked = FragileStudy(TINY, "own")
+    detection, evaluation = asked.documents, asked.tests
     companies = [{t.meta["cik"] for trials in side.values() for t in trials} for side in (detection, evaluation)]
     assert not companies[0] & companies[1]
     assert [len(trials) for trials in evaluation.values()] == [2] * 4
