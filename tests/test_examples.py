@@ -210,6 +210,30 @@ def test_a_parameter_that_nothing_describes_is_caught() -> None:
     assert undescribed(one) == ["second"]
 
 
+FREE = {
+    "head_geometry", "load_model", "pair", "prompt_trial", "prune", "read_gates", "worker_pool", "passkeys", "random_initialised",
+    "random_ranking", "repeated_blocks", "shuffled_outputs", "check_model", "make_pairs", "patch",
+}  # fmt: skip
+"""Functions of a model that run it on nobody's trials."""
+
+
+def says_its_cost(value: Any) -> bool:
+    prose = re.sub(r"(?m)^ *(>>>|[.]{3}) .*", "", value.__doc__ or "")
+    return bool(re.search(r"\bCost:|\bcosts?\b|\bpass(es)?\b|\bruns? on every\b", prose))
+
+
+def test_what_runs_a_model_says_what_it_costs() -> None:
+    models = {"model", "model_a"}
+    run = [name for name in functions() if models & inspect.signature(public()[name]).parameters.keys()]
+    asked = [
+        name
+        for name in run
+        if name.rpartition(".")[2] not in FREE and not name.startswith(("lh.studies.", "lh.compare."))
+    ]
+    assert len(asked) > 40
+    assert [name for name in asked if not says_its_cost(public()[name])] == []
+
+
 def hidden(value: Any) -> list[str]:
     return [
         name

@@ -155,6 +155,8 @@ def evaluate(
     Raises ValueError for no trials, `out` with hooks attached, prompts longer than the context window, nothing to generate,
     or trials whose judging would run generated code without permission; TypeError for anything but a TransformerLens model.
 
+    Cost: a pass over each trial's prompt; every token of the gold answer, of a choice or of decoded text adds a row.
+
     Example:
         >>> found = lh.evaluate(model, trials, max_new_tokens=2)
         >>> found.texts[:3], found.metrics["correct"].mean().item()

@@ -102,6 +102,8 @@ def head_signatures(model: Model, texts: Sequence[str] | None = None, *, progres
 
     `progress`: whether to show a bar.
 
+    Cost: a pass over each text twice in a row.
+
     Example:
         >>> signatures = lh.compare.head_signatures(model, ["It rained. Nobody went out all day."] * 2)
         >>> len(signatures.grams)

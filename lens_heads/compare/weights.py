@@ -73,6 +73,8 @@ def ov_similarity(model: Model, *, layer: int | None = None) -> Similarity:
 
     `model`: with raw weights.
 
+    Cost: no pass; the weights of every two heads are multiplied.
+
     Example:
         >>> found = lh.compare.ov_similarity(untrained, layer=0)
         >>> round(found.values[1, 1].item(), 3), found.values[0, 1].item() < 1

@@ -50,6 +50,8 @@ def rerank(
 
     `chunk`: prompt tokens of a step.
 
+    Cost: one pass over the documents, and one over the rows of the query and of an empty one.
+
     Example:
         >>> lh.rerank(model, "a?", ["ij(a=A)kl", "mnopqr"], heads)["position"].tolist()
         [0, 1]

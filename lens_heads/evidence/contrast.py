@@ -71,6 +71,8 @@ def contrast(
     `logprob` is the gold answer's under the contrast, renormalized. Compare with `evaluate` on the same trials. ValueError
     as `evaluate` raises, and for a reference of another model, or computed on these trials.
 
+    Cost: two runs of each trial, with and without the heads, which decode token by token.
+
     Example:
         >>> lh.contrast(model, others[:2], heads, max_new_tokens=1, kind="zero").texts
         ('A', 'B')

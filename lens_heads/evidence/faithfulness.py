@@ -140,6 +140,8 @@ def faithfulness(
     Raises ValueError as `ablation_curve` and `patch_heads` do, for k beyond the number of heads, "mean" without a reference,
     and runs with all heads and with none that do not differ.
 
+    Cost: for each trial two passes for its two sides, and one for each set of heads that is kept.
+
     Example:
         >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=(), positions="all")
         >>> found.frame[found.frame["set"] == "top"]["value"].item() > 0.9

@@ -144,6 +144,8 @@ def generality(
     Raises ValueError before running anything: for trials shared between selection and evaluation, scores of another shape or
     of kv heads (`units.to_query_heads`), an empty list, a metric that is not measured, and what `ablate` refuses.
 
+    Cost: for each trial of every task a run without ablation, and one for each set of heads and each draw.
+
     Example:
         >>> asked = {"own": others, "another": lh.sanity.without_needle(planted.trials(8, seed=2))}
         >>> found = lh.evidence.generality(model, asked, scores, k=2, controls=lh.Controls("random", draws=1), kind="zero")

@@ -94,6 +94,9 @@ def recovery(
     Raises ValueError for heads that do not exist, empty sets, unknown controls, or trials that the `ranking` was made on;
     `NothingFlipped` if no trial flips.
 
+    Cost: for each trial a pass clean, one ablated, and one patched for each set of heads and each draw; with `fair` as many
+    again, and with `flipped` two texts are decoded.
+
     Example:
         >>> few = lh.Controls("random", draws=1)
         >>> found = lh.recovery(model, others[:2], heads, heads, controls=few, fair=False, max_new_tokens=1, kind="zero")

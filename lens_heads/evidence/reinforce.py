@@ -49,6 +49,8 @@ def reinforced_heads(model: Model, trial: ContextPair, *, factor: float = 2.0) -
     `model`: in which the heads are. `trial`: the prompt with and without its context. `factor`: how much chosen heads are
         scaled.
 
+    Cost: two passes.
+
     Example:
         >>> prompt = trials[0].tokens.tolist()
         >>> own = lh.trials.ContextPair(prompt, without=[prompt[0], prompt[-1]], answer=[65], id="own")
@@ -113,6 +115,9 @@ def reinforce(
 
     The prompt is read as it is; the last of its rows and all that follow are reinforced. Compare with `evaluate` on the
     same trials. ValueError for trials without a needle, and as `evaluate` raises.
+
+    Cost: for each trial a pass with and one without the context, which choose its heads, and a run under them that decodes
+    token by token.
 
     Example:
         >>> reinforced = lh.reinforce(model, trials[:2], factor=2.0, max_new_tokens=1)

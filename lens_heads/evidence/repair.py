@@ -75,6 +75,8 @@ def repair(
 
     Raises ValueError for no heads, a head that does not exist, trials without choices, and a choice that the prompt lacks.
 
+    Cost: for each trial a run without changes, one with the heads moved, and one for each draw, side by side.
+
     Example:
         >>> needle = lambda trial: list(range(*trial.needle))
         >>> found = lh.evidence.repair(model, others, heads, towards=needle, controls=())

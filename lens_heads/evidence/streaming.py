@@ -76,6 +76,8 @@ def streaming_cache(
 
     `model`: in which they are. `heads`: those that keep the whole context.
 
+    Cost: none of its own: it changes the forwards that run inside the block.
+
     Example:
         >>> with lh.evidence.streaming_cache(model, ["L0K1"], sink=1, recent=4) as cache:
         ...     pass
@@ -191,6 +193,8 @@ def streaming(
 
     Raises ValueError for rankings of another model, made on these trials, or called "whole", "none" or "random", shares outside
     0 to 1, and models whose attention cannot be computed by another function.
+
+    Cost: for each trial a run with the whole cache, one for each ranking and share, and one for each draw and share.
 
     Example:
         >>> few, lines = lh.Controls("random", draws=1), {"locos": scores}

@@ -74,6 +74,8 @@ def transfer_matrix(
     Raises ValueError for trials shared between selection and evaluation, a source without trials, rankings of another shape,
     a metric that is not measured, k below 1, and anything `ablate` rejects; all before anything runs.
 
+    Cost: for each trial of every task a run without ablation, one for each source and k, and one for each draw and k.
+
     Example:
         >>> asked = {"first": others[:2], "second": planted.trials(2, seed=2)}
         >>> found = lh.evidence.transfer_matrix(

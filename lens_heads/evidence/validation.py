@@ -161,6 +161,9 @@ def validate_match(
 
     `match`: the partners. `model_a`, `model_b`: the two models, in its order.
 
+    Cost: for each trial a run without ablation in both models, one in a for each group, and one in b for each group and each
+    of its draws.
+
     Example:
         >>> match = lh.match_heads(untrained, untrained, texts=["It rained. Nobody went out all day."] * 3)
         >>> few = lh.Controls("random_like", draws=1)

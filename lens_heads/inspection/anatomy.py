@@ -159,6 +159,8 @@ def literalness(
 
     `teacher_forced`, `direction`: as in `score_heads`.
 
+    Cost: as `score_heads`: a pass for each trial, and the decoding of its answer unless it is forced.
+
     Example:
         >>> share = lh.inspection.literalness(model, trials, teacher_forced=True)
         >>> copier, writer = heads
@@ -219,6 +221,8 @@ def provenance(
     Raises ValueError as `score_heads` does, and for no heads or a head that the model does not have.
 
     `teacher_forced`: as in `score_heads`.
+
+    Cost: as `score_heads`: a pass for each trial, and the decoding of its answer unless it is forced.
 
     Example:
         >>> lh.inspection.provenance(model, trials, heads, teacher_forced=True)[["head", "needle", "bulk"]]

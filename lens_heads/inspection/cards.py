@@ -126,6 +126,8 @@ def describe(
 
     `progress`: whether to show bars.
 
+    Cost: a pass over each text, and over each of a few repeated blocks; the weights of every head are multiplied once.
+
     Example:
         >>> cards = lh.describe(model, heads, text="It rained all day.")
         >>> cards.frame[["head", "layer"]].values.tolist()

@@ -111,6 +111,8 @@ def influence(
 
     `model`: in which the heads are.
 
+    Cost: two passes over each document, with and without the heads.
+
     Example:
         >>> found = lh.influence(model, ["ijk (a=A) lmn ?A"], heads, kind="uniform")
         >>> found.tokens.sort_values("difference")["token"].iloc[-1]

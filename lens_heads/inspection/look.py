@@ -63,6 +63,8 @@ def look(
     Raises ValueError for processed weights, a head or step that does not exist, and a prompt longer than the context window;
     TypeError for anything but one trial.
 
+    Cost: a pass over the prompt and the answer, which is decoded first if `generated`.
+
     Example:
         >>> seen = lh.look(model, trials[0], heads)
         >>> row = seen.attention[0, 0]

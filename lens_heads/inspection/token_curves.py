@@ -104,6 +104,8 @@ def token_curves(
 
     `model`: that reads the text.
 
+    Cost: a pass over the text, and one more to measure `span` where none is given.
+
     Example:
         >>> list(lh.token_curves(model, "ijk(a=A)lmn?A"))
         ['WAAD', 'FAI']

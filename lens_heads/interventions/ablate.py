@@ -65,6 +65,8 @@ def ablate(
     Raises ValueError for a head that does not exist, an unknown kind or option, and a missing reference or one from another
     model.
 
+    Cost: none of its own: it changes the forwards that run inside the block.
+
     Example:
         >>> with lh.ablate(model, heads, kind="zero"):
         ...     without = lh.evaluate(model, trials, generate=False)

@@ -181,6 +181,8 @@ def mean_activations(
 
     `progress`: whether to show a bar.
 
+    Cost: a pass for each of the `n` trials.
+
     Example:
         >>> means = lh.mean_activations(model, others)
         >>> with lh.ablate(model, heads, kind="mean", reference=means):
@@ -220,6 +222,8 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
     Memory: 4 bytes per layer, position, head and d_head. ValueError for a prompt longer than the context window.
 
     `model`: that runs.
+
+    Cost: one pass.
 
     Example:
         >>> run = lh.trial_activations(model, trials[0])

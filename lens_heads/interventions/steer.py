@@ -30,6 +30,8 @@ def steer(
 
     `model`, `heads`: as in `ablate`. `vectors`: of `task_vectors`.
 
+    Cost: none of its own: it changes the forwards that run inside the block.
+
     Example:
         >>> letter_a = lh.task_vectors(model, trials[:1])
         >>> with lh.steer(model, heads, letter_a, factor=4.0):

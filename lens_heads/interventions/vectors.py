@@ -107,6 +107,8 @@ def task_vectors(model: Model, trials: Iterable[AnyTrial] | AnyTrial) -> HeadVec
     Of prompts with examples of a task it is what function-vector heads carry (Todd et al., arXiv 2310.15213) and what
     `soft_injection` puts in. ValueError for no trials, and prompts longer than the context window.
 
+    Cost: a pass for each trial.
+
     Example:
         >>> vectors = lh.task_vectors(model, trials)
         >>> len(vectors.trial_ids)

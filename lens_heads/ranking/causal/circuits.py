@@ -61,6 +61,8 @@ def trace_circuit(
 
     `model`: as there.
 
+    Cost: a `path_patch` from every head below for each of the stages, one more than `components`.
+
     Example:
         >>> circuit = lh.ranking.trace_circuit(model, pairs[:2], share=0.25)
         >>> circuit.stages[0].name, list(circuit.stages[0].heads) == heads

@@ -42,6 +42,8 @@ def average_indirect_effect(
     Returns HeadScores of method "aie", as `patch_heads` with `donor=vectors` does: it is that. The authors' function-vector heads
     are the ten best, of 25 prompts and vectors of 100. A metric of the whole answer has the vector in all of its rows.
 
+    Cost: for each trial a plain pass, and one row for every head, from its layer on.
+
     Example:
         >>> vectors, bare = lh.task_vectors(model, trials), lh.sanity.without_needle(others)
         >>> found = lh.average_indirect_effect(model, bare, vectors=vectors, metric="first_token_prob")

@@ -82,6 +82,8 @@ def knockout_heads(
 
     `model`: as in `rank`.
 
+    Cost: for each prompt a plain pass, and one for every head, of its last row alone.
+
     Example:
         >>> found = lh.knockout_heads(model, trials[:2], kind="zero")
         >>> [planted.roles[head] for head in found.top(2)]

@@ -71,6 +71,8 @@ def patch_heads(
             run already ranks first (for the logit difference), a metric of the wrong shape or not finite. If only some pairs
             fail, they are omitted with a warning.
 
+    Cost: for each trial a pass for each side, and one for every head, from its layer on; `heads_per_pass` run side by side.
+
     Example:
         >>> lh.patch_heads(model, pairs[:2]).top(2) == heads
         True

@@ -83,6 +83,9 @@ def path_patch(
 
     `model`: as there.
 
+    Cost: for each trial a pass for each side, and for every sender one from its layer on and, unless `receivers` are the
+    logits, one more from the receivers on.
+
     Example:
         >>> direct = lh.path_patch(model, pairs[:2], None, "logits")
         >>> direct.top(2) == heads

@@ -52,6 +52,8 @@ def attribute_queries(
 
     `trials`, `corruption`: as there.
 
+    Cost: a pass for each side of a trial and one backward, about four plain passes.
+
     Example:
         >>> found = lh.ranking.attribute_queries(model, pairs[:2])
         >>> found.method

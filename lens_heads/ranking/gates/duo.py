@@ -141,6 +141,9 @@ def duo(
 
     Raises ValueError for trials longer than the context window, or so short that both branches are the same.
 
+    Cost: `steps` passes forward and backward of `batch_size` trials, and the validation trials forward every `validate_every`
+    steps.
+
     Example:
         >>> fitted = lh.ranking.duo(model, trials, sink=1, recent=4, steps=30)
         >>> [planted.roles[head] for head in lh.units.query_heads(fitted.scores.top(2), 1)]

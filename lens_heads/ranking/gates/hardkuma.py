@@ -112,6 +112,9 @@ def hardkuma(
 
     `model`: as there.
 
+    Cost: `steps` passes forward and backward of `batch_size` trials, and the validation trials forward every `validate_every`
+    steps.
+
     Example:
         >>> fitted = lh.ranking.hardkuma(model, trials, sink=1, recent=4, steps=2)
         >>> fitted.scores.unit

@@ -134,6 +134,9 @@ def head_gating(
 
     `model`: as in `rank`.
 
+    Cost: three trainings, each of `steps` passes forward and backward of `batch_size` trials, and of the validation trials
+    forward every `validate_every` steps.
+
     Example:
         >>> roles = lh.ranking.head_gating(model, trials, steps=8, batch_size=4)
         >>> [planted.roles[head] for head in roles.scores().top(2)]

@@ -100,6 +100,9 @@ def soft_injection(
     updates the best loss, so that its last validated gates win.) ValueError for vectors of another model or of these trials, and
     fewer than five trials.
 
+    Cost: `steps` passes forward and backward of `batch_size` trials, and the validation trials forward every `validate_every`
+    steps.
+
     Example:
         >>> vectors = lh.task_vectors(model, trials)
         >>> fitted = lh.ranking.soft_injection(model, lh.sanity.without_needle(others), vectors, steps=5)

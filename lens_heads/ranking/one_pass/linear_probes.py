@@ -64,6 +64,8 @@ def probe_heads(
     A linear probe stands here for sparse autoencoders with discrete codes, which answer the same question less simply.
     ValueError for other numbers of labels than trials, fewer than two kinds, and fewer trials (or groups) of a kind than folds.
 
+    Cost: a pass for each trial, and a regression for every head and fold.
+
     Example:
         >>> found = lh.probe_heads(model, planted.trials(16), labels=["first", "second"] * 8, folds=2)
         >>> found.method, found.meta["chance"]
