@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -79,11 +79,10 @@ def by_name(rankings: AnyRankings) -> dict[str, HeadScores]:
 
 def ranked_by_name(rankings: AnyRanked) -> dict[str, Ranking]:
     """The rankings by name, as `by_name`, where some or all may be heads without scores."""
-    given: Any = rankings
-    if not isinstance(given, Mapping | HeadScores | str):
-        given = list(given)
-    scored = given.values() if isinstance(given, Mapping) else [given] if isinstance(given, HeadScores) else given
-    if isinstance(given, HeadScores) or all(isinstance(one, HeadScores) for one in scored):
+    given: Any = list(rankings) if isinstance(rankings, Iterator) else rankings
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    every = given.values() if isinstance(given, Mapping) else given if listed else [given]
+    if all(isinstance(one, HeadScores) for one in every):
         known: Any = given
         return dict(by_name(known))
     return dict(given) if isinstance(given, Mapping) else {"heads": given}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lens_heads.heads.named import Rankings, by_name
+from lens_heads.heads.named import Rankings, by_name, ranked_by_name
+from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 
 ONE, OTHER = (HeadScores.from_trials(name, torch.rand(2, 2, 3), ["a", "b"]) for name in ("locos", "dla"))
@@ -14,6 +15,15 @@ ONE, OTHER = (HeadScores.from_trials(name, torch.rand(2, 2, 3), ["a", "b"]) for 
 @pytest.mark.parametrize("given", [ONE, [ONE], {"locos": ONE}, Rankings(locos=ONE), (one for one in [ONE])])
 def test_every_form_is_the_same_mapping(given: object) -> None:
     assert by_name(given) == {"locos": ONE}  # type: ignore[arg-type]
+
+
+def test_heads_may_stand_for_scores() -> None:
+    assert ranked_by_name(iter([ONE, OTHER])) == ranked_by_name([ONE, OTHER]) == {"locos": ONE, "dla": OTHER}
+    assert ranked_by_name({"a": ONE, "b": "L0H1"}) == {"a": ONE, "b": "L0H1"}
+    for heads in ("L0H1", ["L0H1"], Head(0, 1), [(0, 1)]):
+        assert ranked_by_name(heads) == {"heads": heads}
+    with pytest.raises(ValueError, match="there are no rankings"):
+        ranked_by_name({})
 
 
 @pytest.mark.parametrize(
