@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lens_heads.heads.named import Rankings, by_name, ranked_by_name
 from lens_heads.heads.head import Head
+from lens_heads.heads.named import Rankings, by_name, ranked_by_name
 from lens_heads.heads.scores import HeadScores
 
 ONE, OTHER = (HeadScores.from_trials(name, torch.rand(2, 2, 3), ["a", "b"]) for name in ("locos", "dla"))
