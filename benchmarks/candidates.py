@@ -27,7 +27,7 @@ import torch
 import lens_heads as lh
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.ranking.baselines import scored
+from lens_heads.ranking.baselines import on_material
 from lens_heads.ranking.masks.in_turn import in_turn
 from lens_heads.ranking.masks.localize import masked_metric
 from lens_heads.ranking.masks.measure import MaskedMetric
@@ -69,7 +69,7 @@ def ordered(name: str, heads: Iterable[Head], material: Material) -> HeadScores:
     for place, head in enumerate(order):
         values[head.layer, head.head] = len(order) - place
     rows = values.expand(len(material.trials), -1, -1)
-    return scored(name, rows, material, order=tuple(order), selected=True, score_unit="rank")
+    return on_material(name, rows, material, order=tuple(order), selected=True, score_unit="rank")
 
 
 def rank_sum(material: Material) -> HeadScores:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lens_heads.answering.patch_metrics import Measure, judged, resolve
+from lens_heads.answering.patch_metrics import Measure, judged, measure_of
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.interventions.replay import at_once
@@ -83,7 +83,7 @@ class PairRuns:
         `patched` returns the answer logits of heads in ascending order of layers, patched side by side, `most` at a time
         (default: `replay.at_once`). All other heads score 0.
         """
-        measure = resolve(metric, self.pair, self.logits[CLEAN], self.logits[CORRUPT])
+        measure = measure_of(metric, self.pair, self.logits[CLEAN], self.logits[CORRUPT])
         clean, corrupt = judged(measure, self.logits, self.pair).tolist()
         values = torch.zeros(self.shape.n_layers, self.shape.n_heads, dtype=torch.float32)
         for some, found in self.measured(measure, patched, sorted(heads), most):

@@ -82,7 +82,7 @@ OF_ONE_RUN: dict[str, Measure] = {
 """Those that compare with no other run."""
 
 
-def resolve(
+def measure_of(
     metric: str | Measure,
     pair: TokenPair,
     clean: Float[Tensor, "step d_vocab"],
@@ -113,7 +113,7 @@ def warn_of_reversed(metric: str, values: Iterable[tuple[str, float, float]]) ->
         )
 
 
-def check_metric(metric: str | Measure) -> str:
+def check_measure(metric: str | Measure) -> str:
     """The metric's name. ValueError for an unknown name, TypeError for anything else that is not callable."""
     if isinstance(metric, str):
         if metric not in UNITS:

@@ -33,14 +33,14 @@ def patch(
     loading: Planned,
 ) -> None:
     """Patch each head from the clean run into the corrupt run, and measure how much the answer recovers."""
-    from lens_heads.answering.patch_metrics import check_metric
+    from lens_heads.answering.patch_metrics import check_measure
     from lens_heads.ranking.causal.attribution import attribution_patch
     from lens_heads.ranking.causal.patching import patch_heads
     from lens_heads.report import tables
     from lens_heads.runs import checks
     from lens_heads.trials.pairs import check_corruptible, check_corruption, check_positions
 
-    check_metric(metric)  # Before the model is loaded.
+    check_measure(metric)  # Before the model is loaded.
     check_positions(positions)
     check_corruption(corruption)  # type: ignore[arg-type]  # checked there
     checks.count("ig_steps", ig_steps, 0)

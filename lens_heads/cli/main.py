@@ -76,7 +76,7 @@ def score(
     from lens_heads.inspection.explorer.stored import FOLDER, store
     from lens_heads.model.directions import check_direction
     from lens_heads.ranking.one_pass.score_heads import check_needles, check_unused, score_heads
-    from lens_heads.ranking.one_pass.scorers import resolve
+    from lens_heads.ranking.one_pass.scorers import resolve_scorers
     from lens_heads.report import tables
     from lens_heads.runs import checks
     from lens_heads.tasks import OF_DOCUMENTS
@@ -87,7 +87,7 @@ def score(
     checks.count("null_spans", null_spans, 0)
     check_direction(direction)
     of_documents = task in OF_DOCUMENTS
-    resolve(chosen, "documents" if of_documents else "needle")
+    resolve_scorers(chosen, "documents" if of_documents else "needle")
     if of_documents:
         check_unused(teacher_forced, direction, null_spans, {})
     trials = cli_options.trials(task, with_)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads.answering.pair_runs import CLEAN, CORRUPT, PairRuns, Z, run_pair
-from lens_heads.answering.patch_metrics import Measure, check_metric, resolve, warn_of_reversed
+from lens_heads.answering.patch_metrics import Measure, check_measure, measure_of, warn_of_reversed
 from lens_heads.evidence.curve_results import MAIN_TASK
 from lens_heads.evidence.faithfulness_results import ALL, FaithfulnessCurve
 from lens_heads.evidence.head_sets import named_scores, plan_sets
@@ -147,7 +147,7 @@ def faithfulness(
         >>> found.frame[found.frame["set"] == "top"]["value"].item() > 0.9
         True
     """
-    shape, options, name = require(model, "faithfulness", "writes"), Run.of(run, LoopOptions), check_metric(metric)
+    shape, options, name = require(model, "faithfulness", "writes"), Run.of(run, LoopOptions), check_measure(metric)
     how = _How(outside, mlps, positions, reference)
     how.check(name)
     if reference is not None:
@@ -241,7 +241,7 @@ def _measured(
     """The metric of one pair under every set of kept heads."""
     hooks = ["attn.hook_z", *(["hook_mlp_out"] if how.mlps == "corrupt" else [])]
     runs = run_pair(model, pair, how.positions, hooks, first=how.first)
-    measure = resolve(metric, pair, runs.logits[CLEAN], runs.logits[CORRUPT])
+    measure = measure_of(metric, pair, runs.logits[CLEAN], runs.logits[CORRUPT])
 
     def logits(some: Sequence[Sequence[Head]]) -> Float[Tensor, "set step d_vocab"]:
         kept = _kept(some, runs.shape)

@@ -29,7 +29,7 @@ from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.showing import visible
 from lens_heads.runs.typed import typed
 from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.own import check_parts, prompt_trial
+from lens_heads.trials.own import check_prompt_texts, prompt_trial
 
 BESIDE = Controls("random", draws=40)
 """The controls by default."""
@@ -246,7 +246,7 @@ def check_asked(
     checks.whole_number("max_new_tokens", max_new_tokens)
     if kind not in ("mean", "zero"):
         raise ValueError(f"kind={kind!r}: use 'mean' or 'zero'")
-    check_parts(prompt, answer, needle=needle, question=question)
+    check_prompt_texts(prompt, answer, needle=needle, question=question)
 
 
 def _likelier(model: Model, trials: list[EncodedTrial]) -> EncodedTrial:

@@ -26,7 +26,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.model.worker_devices import devices_of, each_takes
 from lens_heads.runs.blocks import block
-from lens_heads.runs.crew import Done, current, in_crew, portable
+from lens_heads.runs.crew import Done, current_crew, in_crew, portable
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
 from lens_heads.runs.warned import users_line
@@ -76,7 +76,7 @@ def shared(function: Call) -> Call:
 
     @functools.wraps(function)
     def call(model: Model, *args: Any, workers: int | str | None = None, **options: Any) -> Any:
-        if current() is not None:
+        if current_crew() is not None:
             return function(model, *args, **options)
         crew = next((crew for crew in reversed(OPEN) if crew.model is model), None)
         if crew is None:

@@ -23,7 +23,7 @@ def random_numbers(material: Material) -> HeadScores:
     """Random numbers: what a method that knows nothing gets."""
     shape, rng = head_geometry(material.model), np.random.default_rng(material.seed)
     values = torch.from_numpy(rng.normal(size=(len(material.trials), shape.n_layers, shape.n_heads))).float()
-    return scored("random_numbers", values, material)
+    return on_material("random_numbers", values, material)
 
 
 def by_layer(material: Material) -> HeadScores:
@@ -33,10 +33,10 @@ def by_layer(material: Material) -> HeadScores:
     cost = metric.base - metric(np.eye(layers, dtype=bool)[:, :, None].repeat(heads, 2))
     values = torch.from_numpy(cost.T.copy()).float()[:, :, None].expand(-1, -1, heads)
     order = [Head(int(layer), int(head)) for layer in np.argsort(-cost.mean(1)) for head in rng.permutation(heads)]
-    return scored("by_layer", values, material, order=tuple(order))
+    return on_material("by_layer", values, material, order=tuple(order))
 
 
-def scored(name: str, per_trial: Float[Tensor, "trial layer head"], material: Material, **more: Any) -> HeadScores:
+def on_material(name: str, per_trial: Float[Tensor, "trial layer head"], material: Material, **more: Any) -> HeadScores:
     """HeadScores of the material's trials. `more`: further attributes of `HeadScores`."""
     about: dict[str, Any] = {"model": identify(material.model), "made_on": made_on(list(material.trials)), **more}
     return HeadScores.from_trials(name, per_trial, [trial.id for trial in material.trials], **about)

@@ -54,7 +54,7 @@ class Member(Protocol):
 _CREW: ContextVar[Driver | Member | None] = ContextVar("crew", default=None)
 
 
-def current() -> Driver | Member | None:
+def current_crew() -> Driver | Member | None:
     """The crew that the running call belongs to."""
     return _CREW.get()
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lens_heads.runs import parts
-from lens_heads.runs.crew import Done, Driver, Member, current, portable
+from lens_heads.runs.crew import Done, Driver, Member, current_crew, portable
 from lens_heads.runs.memory import out_of_memory
 from lens_heads.runs.shards import Key, Result
 from lens_heads.runs.stopping import stoppable
@@ -46,7 +46,7 @@ def run(
     raised. Errors are kept without their frames' variables. With a folder, two items of one key are a ValueError, SIGTERM ends
     the run as Ctrl-C does, and `parts.sharding` leaves some of the batches to other processes.
     """
-    crew = current()
+    crew = current_crew()
     if isinstance(crew, Member):
         return crew.serve(lambda batch: _done(work, [(i, items[i]) for i in batch], _Failures(description)))
     results = {} if folder is None else _stored(folder, [key(item) for item in items])

@@ -54,7 +54,7 @@ PresetOf: TypeAlias = Annotated[str | Plan, LISTED]
 AnyFinding = TypeVar("AnyFinding", bound=Finding)
 
 
-class RunOptions(LoadOptions, total=False):
+class StudyRunOptions(LoadOptions, total=False):
     """The options of `load_model` for models given by name, the workers of `lh.worker_pool`, and how a study is run.
 
     `command`: shown on the page; default: the running command. `plan`: only print what it would cost, from the preset and one
@@ -67,9 +67,9 @@ class RunOptions(LoadOptions, total=False):
     plan: Annotated[bool, Default(False)]
 
 
-class StudyOptions(RunOptions, total=False):
-    """Those of `load_model` and of `RunOptions`; and in place of the preset's: `precision`, the half-width in nats at which no
-    more test trials are run, and `max_trials`, the most of them.
+class StudyOptions(StudyRunOptions, total=False):
+    """Those of `load_model` and `StudyRunOptions`; and in place of the preset's: `precision`, the half-width in nats at which
+    no more test trials are run, and `max_trials`, the most of them.
     """
 
     precision: float | None
@@ -202,7 +202,7 @@ def _stored(each: Finding) -> dict[str, Any]:
 
 
 def conduct(
-    study: Study[Plan, AnyFinding], models: Models, out: str | Path, options: RunOptions
+    study: Study[Plan, AnyFinding], models: Models, out: str | Path, options: StudyRunOptions
 ) -> tuple[list[AnyFinding], list[Any]]:
     """Run a study, and return what it found in every model and in every pair; with `plan`, only print what it would cost.
 
@@ -243,7 +243,7 @@ def conduct(
     return findings, pairs
 
 
-def planned(study: Study[Any, Any], models: Models, options: RunOptions) -> pd.DataFrame:
+def planned(study: Study[Any, Any], models: Models, options: StudyRunOptions) -> pd.DataFrame:
     """What a study would cost, before it runs: a row per model and stage with passes and minutes, and prints it.
 
     Minutes are the passes times what one takes in a measured block: the probe's trials, ablated from the middle layer on. A
@@ -312,7 +312,7 @@ def several(models: Models) -> list[Any]:
     return listed
 
 
-def ready(models: Models, options: RunOptions) -> list[Any]:
+def ready(models: Models, options: StudyRunOptions) -> list[Any]:
     """The models as a list. ValueError, TypeError or OSError for all that is wrong with any before one is loaded: it would show
     hours later."""
     listed, loading = several(models), _loads(options)
@@ -325,20 +325,20 @@ def ready(models: Models, options: RunOptions) -> list[Any]:
     return listed
 
 
-def loaded(given: Any, options: RunOptions) -> Model:
+def loaded(given: Any, options: StudyRunOptions) -> Model:
     """The model, loaded if it is given by name."""
     return load_model(given, **_loads(options)) if isinstance(given, str | Path) else given
 
 
 @contextmanager
-def at_work(given: Any, options: RunOptions, plan: Any = None) -> Iterator[Model]:
+def at_work(given: Any, options: StudyRunOptions, plan: Any = None) -> Iterator[Model]:
     """The model that a plan is about, with the workers that the options of a study may name (`workers`, `num_gpus`)."""
     model = controlled(loaded(given, options), plan)
     with worker_pool(model, options.get("workers"), num_gpus=options.get("num_gpus", 1)):
         yield model
 
 
-def _loads(options: RunOptions) -> LoadOptions:
+def _loads(options: StudyRunOptions) -> LoadOptions:
     """The options of `load_model` among those of a study."""
     own = ("workers", "num_gpus", "command", "plan")
     return {name: value for name, value in options.items() if name not in own}  # type: ignore[return-value]  # the others

@@ -9,10 +9,10 @@ from lens_heads.trials.answers import rouge
 from lens_heads.trials.containment import normalize
 from lens_heads.trials.judges import DEFAULT, Judge
 
-__all__ = ["TEXT_METRICS", "contains", "exact_match", "normalize", "text_scores", "token_f1"]
+__all__ = ["TEXT_METRICS", "contains_answer", "exact_match", "normalize", "text_scores", "token_f1"]
 
 
-def contains(text: str, gold: str, judge: Judge = DEFAULT) -> float:
+def contains_answer(text: str, gold: str, judge: Judge = DEFAULT) -> float:
     """1 if the text contains the answer as consecutive whole words, after normalization."""
     return float(judge.contains(text, gold))
 
@@ -32,7 +32,7 @@ def token_f1(text: str, gold: str, judge: Judge = DEFAULT) -> float:
 TEXT_METRICS: dict[str, Callable[[str, str, Judge], float]] = {
     "rougeL": lambda text, gold, judge: rouge("rougeL", gold, text)[1],
     "rouge1_recall": lambda text, gold, judge: rouge("rouge1", gold, text)[0],
-    "contains": contains,
+    "contains": contains_answer,
     "exact_match": exact_match,
     "token_f1": token_f1,
     "correct": lambda text, gold, judge: judge.correct(text, [gold]),

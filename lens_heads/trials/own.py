@@ -45,7 +45,7 @@ def prompt_trial(
         '(b=B)'
     """
     tokenizer = tokenizer_of(model)
-    check_parts(prompt, answer, needle=needle, question=question)
+    check_prompt_texts(prompt, answer, needle=needle, question=question)
     found = Trial(id=id, question=prompt, answer=answer, template="{question}", chat=chat).encode(tokenizer)
     prefix, _ = chat_frame(tokenizer, chat, id)
     given = {"needle": needle, "question": question}
@@ -56,7 +56,7 @@ def prompt_trial(
     return replace(found, **spans, answer_tokens=tokens)  # type: ignore[arg-type]  # two spans
 
 
-def check_parts(prompt: str, answer: str | None, **parts: str | None) -> None:
+def check_prompt_texts(prompt: str, answer: str | None, **parts: str | None) -> None:
     """ValueError for an empty text, and for a part that does not occur once in the prompt."""
     text("prompt_trial", "prompt", prompt, empty=False)
     if answer is not None:

@@ -6,7 +6,7 @@ import pytest
 
 from lens_heads.trials.answers import rouge
 from lens_heads.trials.judges import Judge, judge_of
-from lens_heads.trials.metrics import TEXT_METRICS, contains, exact_match, normalize, text_scores, token_f1
+from lens_heads.trials.metrics import TEXT_METRICS, contains_answer, exact_match, normalize, text_scores, token_f1
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_exact_match(text: str, gold: str, expected: float) -> None:
     ],
 )
 def test_contains_needs_whole_words_in_a_row(text: str, gold: str, expected: float) -> None:
-    assert contains(text, gold) == expected
+    assert contains_answer(text, gold) == expected
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.answering.pair_runs import PairScore
-from lens_heads.answering.patch_metrics import OF_ONE_RUN, Measure, check_metric, judged
+from lens_heads.answering.patch_metrics import OF_ONE_RUN, Measure, check_measure, judged
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.interventions.checked_kind import Ablation, reference_digest
@@ -70,7 +70,7 @@ def attribute_ablation(
     if kind == "zero" and reference is not None:
         raise ValueError("kind='zero' takes no reference: use kind='mean', or leave it out")
     Ablation.of(model, kind, reference=reference)
-    check_metric(metric)
+    check_measure(metric)
     if isinstance(metric, str) and metric not in OF_ONE_RUN:
         known = " or ".join(map(repr, OF_ONE_RUN))
         raise ValueError(f"metric={metric!r} compares with a corrupt run, which an ablation does not have: use {known}")

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.answering.pair_runs import PairScore, Z
-from lens_heads.answering.patch_metrics import Measure, judged, resolve
+from lens_heads.answering.patch_metrics import Measure, judged, measure_of
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import Model
 from lens_heads.model.hooks import hooked
@@ -115,7 +115,7 @@ class PairMeasure:
     def __call__(self, logits: Float[Tensor, "1 position d_vocab"]) -> Float[Tensor, ""]:
         rows = self._rows(logits)
         if self.measure is None:
-            self.measure = resolve(self.metric, self.pair, self.clean[0], rows[0].detach().float())
+            self.measure = measure_of(self.metric, self.pair, self.clean[0], rows[0].detach().float())
         return with_gradient(judged(self.measure, rows, self.pair)[0], self.pair.id)
 
     @property

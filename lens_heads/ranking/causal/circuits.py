@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from lens_heads.answering.pair_runs import CLEAN, CORRUPT, run_pair
-from lens_heads.answering.patch_metrics import Measure, check_metric, judged, resolve
+from lens_heads.answering.patch_metrics import Measure, check_measure, judged, measure_of
 from lens_heads.heads.circuit import Circuit, Stage
 from lens_heads.heads.head import Head
 from lens_heads.model.geometry import Model, head_geometry
@@ -69,7 +69,7 @@ def trace_circuit(
         ('to the logits', True)
     """
     shape = head_geometry(model)
-    name, total = check_metric(metric), shape.n_layers * shape.n_heads
+    name, total = check_measure(metric), shape.n_layers * shape.n_heads
     k = max(1, round(checks.share("share", share, "0.02") * total))
     for component in components:
         checks.one_of("components", component, get_args(Component))
@@ -121,7 +121,7 @@ def mean_gap(model: Model, pairs: Sequence[TokenPair], metric: str | Measure) ->
     for pair in pairs:
         runs = run_pair(model, pair, "answer", ())
         try:
-            measure = resolve(metric, pair, runs.logits[CLEAN], runs.logits[CORRUPT])
+            measure = measure_of(metric, pair, runs.logits[CLEAN], runs.logits[CORRUPT])
         except ValueError as error:  # `path_patch` omits such a pair, too, with a warning.
             refused.append(error)
             continue
@@ -129,7 +129,7 @@ def mean_gap(model: Model, pairs: Sequence[TokenPair], metric: str | Measure) ->
         gaps.append(float(values[CLEAN] - values[CORRUPT]))
     if not gaps:
         raise refused[0]
-    gap, name = sum(gaps) / len(gaps), check_metric(metric)
+    gap, name = sum(gaps) / len(gaps), check_measure(metric)
     if gap < LEAST_GAP:
         raise ValueError(
             f"the clean runs exceed the corrupt ones by {gap:.1e} in {name} on the mean: there is nothing to take shares of; use "

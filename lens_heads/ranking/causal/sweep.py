@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lens_heads.answering.pair_runs import PairScore
-from lens_heads.answering.patch_metrics import UNITS, Measure, check_metric, warn_of_reversed
+from lens_heads.answering.patch_metrics import UNITS, Measure, check_measure, warn_of_reversed
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.checked_kind import Reference
 from lens_heads.interventions.independence import check_reference
@@ -52,7 +52,7 @@ def sweep(
     `distinct`: a trial whose corruption changes nothing is omitted; ValueError if no other is left. `replacement`: what heads get
     in place of their own; ValueError if it was made on these pairs.
     """
-    options, name = Run.of(run, LoopOptions), check_metric(metric)
+    options, name = Run.of(run, LoopOptions), check_measure(metric)
     check_positions(positions)
     shape, identity = require(model, method, "writes"), identified(model, "scores")
     trials = list(several(trials))

@@ -173,7 +173,7 @@ def train(
         stoppable(folder.path if folder else None),
         Progress(*columns, transient=True, disable=not progress) as bar,
         torch.inference_mode(False),
-        prepared(model, training.checkpoints),
+        for_training(model, training.checkpoints),
     ):
         task = bar.add_task(name or gate.name, total=training.steps, completed=state.step)
         while state.step < training.steps:
@@ -322,7 +322,7 @@ def _moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> tuple[Tenso
 
 
 @contextmanager
-def prepared(model: Model, checkpoints: bool) -> Iterator[None]:
+def for_training(model: Model, checkpoints: bool) -> Iterator[None]:
     """Inside, no weight wants a gradient, nothing drops out, and with `checkpoints` blocks are computed again when needed."""
     wrapped = model.original_model if is_bridge(model) else model
     again = [(block, partial(_again, block.forward)) for block in model.blocks] if checkpoints else []

@@ -24,7 +24,7 @@ from lens_heads.model.workers import shared
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
 from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import DocumentView
-from lens_heads.ranking.one_pass.scorers import resolve, scored
+from lens_heads.ranking.one_pass.scorers import resolve_scorers, scored
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import LoopOptions, Run
@@ -67,7 +67,7 @@ def score_documents(
     """
     checks.whole_number("chunk", chunk)
     require_raw_weights(model)
-    options, scorers = Run.of(run, LoopOptions), resolve(methods, "documents")
+    options, scorers = Run.of(run, LoopOptions), resolve_scorers(methods, "documents")
     shape = require(model, "score_documents", "pattern")
     encoded = _encode(trials, model.tokenizer, shape, frame)
     settings = {

@@ -18,7 +18,7 @@ from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
 from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.pair_view import PairView
-from lens_heads.ranking.one_pass.scorers import resolve, scored
+from lens_heads.ranking.one_pass.scorers import resolve_scorers, scored
 from lens_heads.runs.digests import digest
 from lens_heads.runs.options import Run
 from lens_heads.trials.checked_tokens import check_unique
@@ -28,7 +28,7 @@ from lens_heads.trials.context_pairs import ContextPair, PairProbe
 def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options: Run) -> Rankings:
     """`score_heads` for pairs, which it documents."""
     require_raw_weights(model)
-    shape, scorers = require(model, "scoring pairs", "writes"), resolve(methods, "pair")
+    shape, scorers = require(model, "scoring pairs", "writes"), resolve_scorers(methods, "pair")
     encoded = [one for probe in probes for one in probe.encode(model.tokenizer, shape)]
     check_unique(one.id for one in encoded)
     settings = {"probe": "pair", "trials": digest([one.settings for one in encoded])}

@@ -20,7 +20,7 @@ from lens_heads.ranking.one_pass.documents import score_documents
 from lens_heads.ranking.one_pass.nulls import check_draws
 from lens_heads.ranking.one_pass.pairing import score_pairs
 from lens_heads.ranking.one_pass.repeated import RepeatedProbe
-from lens_heads.ranking.one_pass.scorers import needs_of, resolve
+from lens_heads.ranking.one_pass.scorers import needs_of, resolve_scorers
 from lens_heads.ranking.one_pass.text_pass import score_texts
 from lens_heads.ranking.one_pass.token_maps import WeightsProbe
 from lens_heads.ranking.one_pass.weighing import score_weights
@@ -101,7 +101,7 @@ def score_heads(
     if probe != "needle":
         check_unused(teacher_forced, direction, null_spans, run)
         return _of_another_kind(model, listed, {type(one) for one in listed}, methods, chunk, run)
-    options, scorers = Run.of(run), resolve(methods)
+    options, scorers = Run.of(run), resolve_scorers(methods)
     checks.whole_number("chunk", chunk)
     checks.count("null_spans", null_spans, 0)
     require_raw_weights(model)

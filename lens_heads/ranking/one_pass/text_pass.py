@@ -21,7 +21,7 @@ from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
 from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.repeated import RepeatedProbe, blind_layers
 from lens_heads.ranking.one_pass.row_view import RowView
-from lens_heads.ranking.one_pass.scorers import resolve, scored
+from lens_heads.ranking.one_pass.scorers import resolve_scorers, scored
 from lens_heads.ranking.one_pass.totals import QueriesAndKeys, Received, TextTotals
 from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
@@ -42,7 +42,7 @@ def score_texts(
         raise ValueError("score repeated probes and texts separately: their scores have different meanings")
     checks.whole_number("chunk", chunk)
     shape, repeats = require(model, "reading texts", "pattern"), isinstance(probes[0], RepeatedProbe)
-    scorers = resolve(methods, "repeated" if repeats else "text")
+    scorers = resolve_scorers(methods, "repeated" if repeats else "text")
     encoded = [one for probe in probes for one in probe.encode(model.tokenizer, shape)]
     if not repeats:  # Texts of several probes are numbered through.
         encoded = [EncodedText(**{**vars(one), "id": f"text-{number}"}) for number, one in enumerate(encoded)]

@@ -18,7 +18,7 @@ from lens_heads.model.norms import attention_norm, frozen_norm
 from lens_heads.model.support import require
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
 from lens_heads.ranking.one_pass.definition import Scorer
-from lens_heads.ranking.one_pass.scorers import is_ours, resolve, scored
+from lens_heads.ranking.one_pass.scorers import is_ours, resolve_scorers, scored
 from lens_heads.ranking.one_pass.token_maps import EncodedMap, WeightsProbe
 from lens_heads.ranking.one_pass.weights_view import WeightsView
 from lens_heads.runs.digests import digest
@@ -30,7 +30,7 @@ def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, op
     """`score_heads` for weights, which it documents."""
     require_raw_weights(model)
     require_merged(model, "a map of tokens")
-    shape, scorers = require(model, "scoring weights", "writes"), resolve(methods, "weights")
+    shape, scorers = require(model, "scoring weights", "writes"), resolve_scorers(methods, "weights")
     encoded = [one for probe in probes for one in probe.encode(model.tokenizer, shape)]
     check_unique(one.id for one in encoded)
     settings = {

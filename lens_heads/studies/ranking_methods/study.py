@@ -52,7 +52,7 @@ from lens_heads.studies.pages import Shown
 from lens_heads.studies.presets import named_preset, read_presets
 from lens_heads.studies.ranking_methods.bench import METRIC, PLANTED, Bench, Cell
 from lens_heads.studies.ranking_methods.recommend import GOALS, recommend
-from lens_heads.studies.runner import Models, PresetOf, RunOptions, at_work, loaded, minutes_per_pass, ready
+from lens_heads.studies.runner import Models, PresetOf, StudyRunOptions, at_work, loaded, minutes_per_pass, ready
 from lens_heads.studies.seen import Seen, keep, sections
 from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.digests import trials_digest
@@ -406,7 +406,7 @@ def bench(
     preset: PresetOf[Preset] = "default",
     out: str | Path | None = None,
     arguments: Mapping[str, Any] | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[StudyRunOptions],
 ) -> Bench:
     """Which method finds the heads that matter, and at what cost? One table for every model and task.
 
@@ -534,7 +534,7 @@ def _write(bench: Bench, plan: Preset, preset: str, out: Path, command: str | No
 
 
 def _planned(
-    given: Sequence[Any], setups: Mapping[str, Setup], chosen: Sequence[Method], plan: Preset, options: RunOptions
+    given: Sequence[Any], setups: Mapping[str, Setup], chosen: Sequence[Method], plan: Preset, options: StudyRunOptions
 ) -> Bench:
     """Print what the methods of every family and the judging would cost, in passes of one trial, and what is left out."""
     rows, console = [], Console(emoji=False)

@@ -39,9 +39,9 @@ from lens_heads.studies.runner import (
     MODELS,
     Models,
     PresetOf,
-    RunOptions,
     StageRun,
     Study,
+    StudyRunOptions,
     conduct,
     several,
 )
@@ -209,7 +209,7 @@ def choosing(
     out: str | Path = "runs/choosing",
     *,
     max_trials: int | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[StudyRunOptions],
 ) -> list[ChoosingFinding]:
     """Which heads choose what the question asks for? Passages hold two needles of one kind, and each is asked for in turn.
 

@@ -71,7 +71,7 @@ for _scorer in [*NAMED_SCORERS.values(), *(one for table in TABLES.values() for 
     add_style(_scorer.name, _scorer.label, _scorer.unit, _scorer.marker)
 
 
-def resolve(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe = "needle") -> list[Scorer]:
+def resolve_scorers(methods: Iterable[str | Scorer] | str | Scorer | None, probe: Probe = "needle") -> list[Scorer]:
     """Scorers by name, or your own; None for all of the probe's that any text and model have.
 
     ValueError for an unknown name, with the nearest known one, and for a method that is computed on something else.
