@@ -2,7 +2,7 @@
 
 The recovery analysis of "Different Heads, Same Fragile Tasks" (heads ablated everywhere, patched only at the prediction
 rows), with more robust statistics: a ratio of sums instead of a mean of ratios, which diverges where ablation costs nothing,
-and controls that were themselves ablated. `recovery_table.py` summarizes the result.
+and controls that were themselves ablated. `recovery_results.py` summarizes the result.
 """
 
 from __future__ import annotations

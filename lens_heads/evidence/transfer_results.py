@@ -1,6 +1,6 @@
 """TransferMatrix: the effect of every task's heads on every other task, item by item, and its statistics.
 
-`cells.py` has the formulas, `transfer.py` runs the ablations, and `transfer_files.py` reads published tables.
+`transfer_cells.py` has the formulas, `transfer.py` runs the ablations, and `transfer_files.py` reads published tables.
 """
 
 from __future__ import annotations
