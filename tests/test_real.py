@@ -15,6 +15,7 @@ import torch
 import lens_heads as lh
 from lens_heads.model.hooks import has_hooks
 from lens_heads.studies import runner
+from lens_heads.studies.locos_paper.claims import PRESETS
 from lens_heads.studies.locos_paper.study import locos as locos_study
 from lens_heads.trials.pairs import TokenPair
 from tests import reference
@@ -227,7 +228,7 @@ def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pyt
         "seeds": 1,
     }
     small = replace(
-        presets.PRESETS["demo-quick"],
+        PRESETS["demo-quick"],
         select=("packaged", {"split": "select", "n": 4, "context_length": 240, "seed": 0}),
         test=("packaged", {"split": "test", "n": 3, "context_length": 240, "seed": 1}),
         spared={
@@ -241,7 +242,7 @@ def test_the_demo_writes_its_page_and_continues(tmp_path: Path, monkeypatch: pyt
         controls=("random",),
         **sizes,
     )
-    monkeypatch.setitem(presets.PRESETS, "demo-quick", small)
+    monkeypatch.setitem(PRESETS, "demo-quick", small)
     monkeypatch.setattr(runner, "load_model", real_model)
     (finding,) = locos_study("smollm2-135m-instruct", "demo-quick", tmp_path / "demo")
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")

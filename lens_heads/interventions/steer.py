@@ -9,6 +9,7 @@ from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.spans import Part, Span
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model
+from lens_heads.runs import checks
 from lens_heads.runs.blocks import block
 from lens_heads.runs.typed import typed
 
@@ -39,5 +40,5 @@ def steer(
         >>> steered.texts
         ('A', 'A')
     """
-    with ablate(model, heads, kind="add", reference=vectors, factor=factor, span=span):
+    with ablate(model, heads, kind="add", reference=vectors, factor=checks.finite("factor", factor), span=span):
         yield

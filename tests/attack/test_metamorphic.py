@@ -202,9 +202,11 @@ def other_units(case: Case) -> tuple[Found, Found]:
     def twice(logits: Tensor, gold: Tensor) -> Tensor:
         return 2 * OF_ONE_RUN["logprob"](logits, gold) + 1
 
+    twice.__name__ = "logprob"  # The column that holds it.
+
     def expected(name: str, x: Tensor) -> Tensor:
         if case.function == "faithfulness":
-            return 2 * x + 1 if name.startswith("value") else x
+            return 2 * x + 1 if name.startswith("logprob") else x
         return x if case.function.endswith("shares") else 2 * x
 
     return case(metric=twice), case(metric="logprob").map(expected)
