@@ -221,16 +221,12 @@ def check_pair(a: HeadScores, b: HeadScores, one_model: bool = True) -> None:
         check_one_model(a, b)
 
 
-SETTINGS = ("metric", "kind", "positions", "direction", "corruption")
-"""What scores of one method may have been made with, otherwise than others of it."""
-
-
 def check_alike(a: HeadScores, b: HeadScores) -> None:
     """ValueError for scores of one method in other units, ranked the other way round, or made with other settings."""
     for what, one, other in (
         ("score_unit", a.score_unit, b.score_unit),
         ("best", a.best, b.best),
-        *((name, a.meta.get(name), b.meta.get(name)) for name in SETTINGS if name in a.meta and name in b.meta),
+        *((name, a.settings[name], b.settings[name]) for name in a.settings if name in b.settings),
     ):
         if one != other:
             raise ValueError(

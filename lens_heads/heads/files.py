@@ -226,7 +226,7 @@ def _read_meta(path: Path, meta: Any) -> dict[str, Any]:
     base = meta.get("base", 0.0)
     if not isinstance(base, int | float) or isinstance(base, bool) or not abs(base) <= _LARGEST:
         raise wrong(path, "meta.base", base, "a finite number")
-    for name in ("fit", "outcomes"):
+    for name in ("fit", "outcomes", "settings"):
         if not isinstance(meta.get(name, {}), dict):
             raise wrong(path, f"meta.{name}", meta[name], "an object")
     for name, (kind, wanted) in _LISTS.items():

@@ -37,8 +37,11 @@ from lens_heads.stats.positive_mean import FEWEST_TRIALS
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_ABOUT = ("unit", "best", "selected", "signed", "score_unit", "evaluations", "base", "fit", "outcomes")
+_ABOUT = ("unit", "best", "selected", "signed", "score_unit", "evaluations", "base", "fit", "outcomes", "settings")
 """Attributes stored in score files under their own names."""
+
+SETTINGS = ("metric", "kind", "positions", "direction", "corruption")
+"""What scores of one method may have been made with, otherwise than others of it."""
 
 Best = Literal["highest", "lowest"]
 
@@ -62,9 +65,11 @@ class HeadScores(Drawn):
         base: the metric without ablation, the mean over the trials, of methods that ablate sets of heads (`localize_heads`).
         fit: the record of the `Fit` that a regression on masks is read from; empty for other methods.
         outcomes: how many trials came to which end (`score_heads`); empty for other methods.
+        settings: the metric, kind, positions, direction and corruption they were made with, as far as the method has them. Scores
+            of one method with other settings are not compared.
         model: the model the scores belong to.
         made_on: the trials the scores were made on, including those that did not count.
-        meta: further information for readers (direction, settings).
+        meta: further information for readers.
         null: float32 [draw, layer, head], the `values` that each of several draws gave without an effect (`score_heads` with
             `null_spans`: the same score at other spans of the prompts), or None.
 
@@ -90,6 +95,7 @@ class HeadScores(Drawn):
     base: float | None = None
     fit: dict[str, Any] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     model: ModelIdentity = ModelIdentity("")
     made_on: tuple[MadeOn, ...] = ()
     null: Float[Tensor, "draw layer head"] | None = None
@@ -126,10 +132,15 @@ class HeadScores(Drawn):
         meta: dict[str, Any] | None = None,
         **about: Any,
     ) -> HeadScores:
-        """Scores whose `values` are the mean over trials; `about` are further attributes. ValueError without trials."""
+        """Scores whose `values` are the mean over trials; `about` are further attributes. ValueError without trials.
+
+        Of `meta`, what are `settings` becomes them.
+        """
         if len(per_trial) == 0:
             raise ValueError(f"{method}: no trial contributed a score: {about.get('outcomes') or 'empty input'}")
-        return cls(method, per_trial.float().mean(0), per_trial, trial_ids, meta or {}, **about)  # type: ignore[arg-type]  # any list
+        meta = dict(meta or {})
+        about["settings"] = {name: meta.pop(name) for name in SETTINGS if name in meta} | about.get("settings", {})
+        return cls(method, per_trial.float().mean(0), per_trial, trial_ids, meta, **about)  # type: ignore[arg-type]  # any list
 
     @property
     def n_layers(self) -> int:

@@ -41,12 +41,13 @@ def test_both_forms_round_trip_exactly(tmp_path: Path, data: np.ndarray, form: s
 
 
 def test_the_envelope_keeps_ids_method_unit_and_meta_too(tmp_path: Path) -> None:
-    meta = {"direction": "raw"}
+    meta = {"note": "mine"}
     about: dict[str, Any] = {
         "model": ModelIdentity("m", "abc", "torch.float32"),
         "score_unit": "logits",
         "selected": True,
         "evaluations": 41,
+        "settings": {"direction": "raw"},
         "base": -1.5,
         "fit": {"r2": 0.5},
         "outcomes": {"passed": 2},
@@ -83,7 +84,8 @@ def test_a_file_of_the_previous_format_loads_with_every_field() -> None:
     )
     assert found["L1H2"] == pytest.approx(-0.03753594681620598)
     assert found.per_trial[:, 0, 1].tolist() == [-1.152360200881958, 1.85300612449646, 1.586334228515625]
-    assert set(found.meta) == {"format", "metric", "trials", "n_trials", "source"}
+    assert set(found.meta) == {"format", "trials", "n_trials", "source"}
+    assert found.settings == {"metric": "logprob"}
 
 
 def test_a_single_trial_gives_complete_json(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_tuned_lens_is_the_plain_computation(arch: str, model: Any, trial: Enc
     for method, found in scores.items():
         expected = reference.score(method, p, len(trial), trial.needle, steps, [0, 1, 2], lens=(A, b))  # type: ignore[arg-type]
         torch.testing.assert_close(found.values, expected, atol=2e-4, rtol=2e-4)
-        assert str(found.meta["direction"]).startswith(f"{file.name} (")
+        assert str(found.settings["direction"]).startswith(f"{file.name} (")
 
 
 def test_the_bias_counts_once_a_head_and_where_the_head_looks(arch: str, model: Any, tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def fits(scores: Repeated, costs: dict[str, list[float]]) -> pd.DataFrame:
     """One row per capability and draw of masks: how well few heads explain the effect of the masks, and their damage."""
     return pd.DataFrame(
         [
-            {"capability": name, "draw": draw, "metric": found.meta["metric"], "trials": found.meta["n_trials"]}
+            {"capability": name, "draw": draw, "metric": found.settings["metric"], "trials": found.meta["n_trials"]}
             | {"base": found.base, "evaluations": found.evaluations}
             | {"chosen_heads": len(found.fit["heads"])}
             | {part: found.fit[part] for part in ("r2", "held_out_r2", "alpha")}

@@ -245,7 +245,7 @@ def test_trials_become_pairs_by_themselves(gqa: Any) -> None:
     direct = lh.patch_heads(gqa, make_pairs(trials, gqa.tokenizer, head_geometry(gqa)), progress=False)
     found = lh.patch_heads(gqa, trials, progress=False)
     assert torch.equal(direct.per_trial, found.per_trial)
-    assert found.meta["corruption"] == "remove"
+    assert found.settings["corruption"] == "remove"
 
 
 def test_where_memory_runs_out_fewer_heads_run_side_by_side(gqa: Any, monkeypatch: pytest.MonkeyPatch) -> None:

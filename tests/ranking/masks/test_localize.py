@@ -143,7 +143,7 @@ def test_what_was_done_is_said() -> None:
     assert scores.base == pytest.approx(base, abs=1e-5)
     assert scores.evaluations == len(masks) + 1
     assert scores.meta["n_masks"] == len(masks)
-    assert (scores.best, scores.meta["metric"], scores.meta["n_trials"]) == ("lowest", "logprob", 4)
+    assert (scores.best, scores.settings["metric"], scores.meta["n_trials"]) == ("lowest", "logprob", 4)
     assert (scores.meta["design"], scores.meta["sparsity"], scores.meta["seed"]) == ("stratified", 0.3, 1)
     told, result = scores.fit, fit(masks, measured()(masks), seed=1)
     for name in ("alpha", "intercept", "r2", "held_out_r2"):

@@ -55,8 +55,8 @@ def test_the_exact_ones_do_not_depend_on_the_run(gqa: Any, trial: EncodedTrial, 
     for name in PLAIN:
         assert torch.equal(*(run[f"{name}_exact"].values for run in runs))
         assert not torch.allclose(*(run[name].values for run in runs))
-        assert [run[f"{name}_exact"].meta["direction"] for run in runs] == ["exact", "exact"]
-        assert runs[0][name].meta["direction"] == "raw"
+        assert [run[f"{name}_exact"].settings["direction"] for run in runs] == ["exact", "exact"]
+        assert runs[0][name].settings["direction"] == "raw"
 
 
 @pytest.mark.parametrize(("direction", "per_layer"), [("raw", 2), ("exact", 1)])

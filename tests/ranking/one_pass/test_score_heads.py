@@ -517,7 +517,7 @@ def test_the_meta_says_what_was_run_and_is_json(gqa: Any, trial: EncodedTrial) -
     found = forced(gqa, [trial], methods="locos")["locos"]
     meta = found.meta
     assert json.loads(json.dumps(meta)) == meta
-    assert (found.model.name, found.method, meta["direction"]) == ("llama-gqa", "locos", "raw")
+    assert (found.model.name, found.method, found.settings["direction"]) == ("llama-gqa", "locos", "raw")
     assert (found.model.dtype, len(found.model.weights), found.signed) == ("torch.float32", 16, True)
     assert found.made_on == made_on([trial])
     assert (meta["teacher_forced"], meta["n_trials"], found.outcomes) == (True, 1, {"passed": 1})
