@@ -68,10 +68,8 @@ def cached(model: Any, ranked: dict[str, HeadScores], length: int, n: int, out: 
     table = lh.streaming(
         model, trials, ranked, shares=SHARES, sink=SINK, recent=RECENT, controls=lh.Controls("random", DRAWS), **how
     )
-    log, right = table.frame, table.of("correct")
-    frame = log.rename(columns={"method": "ranking"}).assign(
-        correct=right["correct"], tokens=int(table.per_trial["tokens"].mean())
-    )
+    log, right = table.frame.rename(columns={"method": "ranking"}), table.of("correct")
+    frame = log.assign(correct=right["correct"], tokens=int(table.per_trial["tokens"].mean()))
     whole = table.per_trial[table.per_trial["method"] == "whole"]["bytes"].mean()
     print(frame.round(2).to_string())
     return plain(frame.assign(whole_bytes=whole).to_dict("records"))
