@@ -16,7 +16,7 @@ import pytest
 import lens_heads as lh
 from lens_heads.heads.conditions import with_key
 from lens_heads.runs.tables import read_table, write_table
-from lens_heads.studies.ranking_methods.bench import stored_meta
+from lens_heads.studies.ranking_methods.stored_cells import stored_meta
 from tests.attack.held import refused
 
 STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "methods"

@@ -24,7 +24,7 @@ from lens_heads.interventions.ablate import ablate
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.masks import measure
-from lens_heads.studies.capability_paper import claims, study
+from lens_heads.studies.capability_paper import claims, stages, study
 from lens_heads.studies.capability_paper.presets import Capability, Preset, kin_of
 from lens_heads.studies.capability_paper.study import CapabilityStudy
 from lens_heads.studies.claims import published
@@ -280,7 +280,7 @@ def test_a_capability_that_nothing_moves_is_reported_and_left_out(models: list[A
 
 def test_what_fails_is_left_out_and_named(models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A capability with its other data, a draw of masks, and a method: the study goes on without them."""
-    real, second = study.localize, TINY.mask_seed("retrieval", 1)
+    real, second = stages.localize, TINY.mask_seed("retrieval", 1)
 
     def failing(measured: Any, *, method: str, **options: Any) -> Any:
         lost = measured.trials[0].id.startswith("induction") and options["seed"] != TINY.mask_seed("induction", 0, True)
@@ -288,7 +288,7 @@ def test_what_fails_is_left_out_and_named(models: list[Any], tmp_path: Path, mon
             raise RuntimeError(f"5 of 10 masks failed by {method}")
         return real(measured, method=method, **options)
 
-    monkeypatch.setattr(study, "localize", failing)
+    monkeypatch.setattr(stages, "localize", failing)
     small = replace(TINY, methods=("css", "csb"), ks=(2,))
     with pytest.warns(UserWarning, match="csb is skipped: 5 of 10 masks failed by csb"):
         (found,) = studies.capability(models[0], None, small, tmp_path / "run")

@@ -16,22 +16,25 @@ from lens_heads.evidence.transfer_cells import NONE, RANDOM
 from lens_heads.stats import Interval, wilson
 from lens_heads.studies.claims import DOES_NOT, HOLDS, UNTOLD
 from lens_heads.studies.fragile_paper.claims import (
+    PRESETS,
+    TASKS,
+    claims_of_model,
+    claims_of_pair,
+)
+from lens_heads.studies.fragile_paper.sources import (
     ALL,
     FORMATS,
     OTHERS,
     OWN,
-    PRESETS,
-    TASKS,
     Gap,
-    claims_of_model,
-    claims_of_pair,
     over_orders,
     related_gap,
     relation,
     sources,
     weights,
 )
-from lens_heads.studies.fragile_paper.study import JUDGED, FragileStudy, _disruptivity_beyond_random
+from lens_heads.studies.fragile_paper.stages import JUDGED, _disruptivity_beyond_random
+from lens_heads.studies.fragile_paper.study import FragileStudy
 
 PLAN = PRESETS["packaged"]
 

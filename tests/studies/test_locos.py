@@ -26,7 +26,7 @@ from lens_heads.model.hooks import has_hooks
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.finding import meaning
-from lens_heads.studies.locos_paper import study
+from lens_heads.studies.locos_paper import stages, study
 from lens_heads.studies.locos_paper.claims import (
     ATTENTION,
     CONTROLLED,
@@ -347,7 +347,7 @@ def test_exclusive_sets_are_the_heads_one_method_finds_alone() -> None:
             values.view(-1)[head] = 10 - place
         return lh.HeadScores.from_trials(method, values[None], ["a"])
 
-    sets = study.exclusive_sets({"locos": scores("locos", [0, 1, 2]), "copy": scores("copy", [2, 3, 0])}, 2)
+    sets = stages.exclusive_sets({"locos": scores("locos", [0, 1, 2]), "copy": scores("copy", [2, 3, 0])}, 2)
     assert {name: [str(head) for head in heads] for name, heads in sets.items()} == {
         "locos only, not copy": ["L0H0", "L0H1"],
         "copy only, not locos": ["L0H2", "L1H0"],

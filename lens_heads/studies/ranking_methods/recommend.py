@@ -14,7 +14,8 @@ import pandas as pd
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Tabled
 from lens_heads.runs.typed import typed
-from lens_heads.studies.ranking_methods.bench import RANDOM, Bench, By, Cell, check_by
+from lens_heads.studies.ranking_methods.bench import Bench
+from lens_heads.studies.ranking_methods.cell import RANDOM, By, Cell, check_by
 
 BUDGETS = (1.5, 5.0, 20.0, math.inf)
 """Plain passes over the selection trials: one pass, gradients, integrated gradients, anything."""

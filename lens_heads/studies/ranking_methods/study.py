@@ -9,7 +9,7 @@ import json
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -17,286 +17,38 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from lens_heads import plots, report, tasks
-from lens_heads.answering.evaluation import evaluate
+from lens_heads import plots, report
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.faithfulness import faithfulness
 from lens_heads.evidence.faithfulness_results import FaithfulnessCurve
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.controls import Controls
-from lens_heads.heads.ranks import ranks_nothing, said
 from lens_heads.heads.scores import HeadScores
 from lens_heads.interventions.activations import MeanActivations, mean_activations
-from lens_heads.model.cost import Cost, counted, plain_work
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.identity import identify
-from lens_heads.ranking.material import Material
 from lens_heads.ranking.method import Method
-from lens_heads.ranking.rank import ranked
 from lens_heads.ranking.registry import identity, resolve
 from lens_heads.report import tables
-from lens_heads.runs import checks
 from lens_heads.runs.digests import digest
 from lens_heads.runs.files import check_place, plain_name, write_atomic
-from lens_heads.runs.reading import read_json
 from lens_heads.runs.store import RunFolder
 from lens_heads.runs.tables import read_table, write_table
 from lens_heads.runs.typed import typed
-from lens_heads.runs.warned import users_line
-from lens_heads.sanity.planted import planted_model
 from lens_heads.stats import top_k_stability
 from lens_heads.studies import pages
 from lens_heads.studies.finding import plain
 from lens_heads.studies.pages import Shown
-from lens_heads.studies.presets import named_preset, read_presets
-from lens_heads.studies.ranking_methods.bench import METRIC, PLANTED, Bench, Cell
+from lens_heads.studies.presets import named_preset
+from lens_heads.studies.ranking_methods.bench import PLANTED, Bench
+from lens_heads.studies.ranking_methods.cell import METRIC, Cell
+from lens_heads.studies.ranking_methods.presets import PRESETS, SETUPS, Preset, Setup, gather, setup_of
+from lens_heads.studies.ranking_methods.ranking import MethodRankings, planted_quality, rank_all
 from lens_heads.studies.ranking_methods.recommend import GOALS, recommend
 from lens_heads.studies.runner import Models, PresetOf, StudyRunOptions, at_work, loaded, minutes_per_pass, ready
 from lens_heads.studies.seen import Seen, keep, sections
-from lens_heads.trials.checked_tokens import encode_all
-from lens_heads.trials.digests import trials_digest
-from lens_heads.trials.encoded import EncodedTrial
-from lens_heads.trials.pairs import make_pairs
 from lens_heads.trials.trial import AnyTrial
-
-
-@dataclass(frozen=True)
-class Preset:
-    """One size of the table.
-
-    Trials: `select` rank the heads, `calibrate` more give the means that replace ablated heads, `test` judge every ranking (the
-    first `pairs` of them by faithfulness), `other` those of the task that should not suffer.
-
-    `ks`: numbers of heads to ablate; `k`, one of them, is the table's. `masks`: random masks of methods that draw some.
-    `searched`: a method that needs more passes than this is left out. `draws`: random sets of heads, on the first `few`
-    trials; `kept_draws` of them for faithfulness. `rerun`: of the methods whose trials cannot be halved, those that run
-    twice more, for stability. `planted`: models with planted heads.
-    """
-
-    select: int = 6
-    calibrate: int = 6
-    test: int = 12
-    pairs: int = 8
-    other: int = 8
-    ks: tuple[int, ...] = (1, 2, 5, 12)
-    k: int = 5
-    masks: int = 80
-    searched: int = 150
-    draws: int = 20
-    few: int = 6
-    kept_draws: int = 5
-    rerun: tuple[str, ...] = ()
-    planted: int = 5
-    batch_size: int = 16
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        checks.whole_fields(self, select=2, calibrate=1, test=5, pairs=5, other=5, masks=20, draws=2, few=5)
-        checks.whole_fields(self, kept_draws=2, searched=0, planted=0, batch_size=1, seed=0)
-        checks.whole_numbers("ks", self.ks)
-        if self.k not in self.ks:
-            raise ValueError(f"k={self.k} is none of ks={self.ks}: the table shows one of them")
-
-
-PRESETS = read_presets(__name__, Preset)
-"""`quick` leaves out whatever takes more than 40 passes, `default` more than 150; `thorough` takes hours."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """A task of the table: its name, its arguments, its corruption, and the other task that shows specificity.
-
-    `corruption`: as in `make_pairs`; None for a task without pairs. `spare`: how many times the wanted trials are loaded, since
-    those without a counterfactual of their length are left out.
-    """
-
-    task: str
-    arguments: dict[str, Any]
-    corruption: str | None = "counterfactual"
-    other: str = "arithmetic"
-    spare: float = 1.0
-
-    def load(self, model: Model, split: str, n: int) -> tuple[list[EncodedTrial], list[EncodedTrial]]:
-        """The first n trials of a split, in tokens, and their pairs. ValueError if there are fewer."""
-        given = {"n": round(self.spare * n), "split": split, **self.arguments}
-        known = tasks.arguments_of(self.task)
-        listed = tasks.load(self.task, **{name: value for name, value in given.items() if name in known})
-        shape = head_geometry(model)
-        trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
-        pairs: list[EncodedTrial] = []
-        if self.corruption is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # Trials without a pair are left out on purpose.
-                pairs = make_pairs(trials, model.tokenizer, shape, corruption=self.corruption)
-            paired = {pair.id for pair in pairs}
-            trials = [trial for trial in trials if trial.id in paired]
-        if len(trials) < n:
-            raise ValueError(
-                f"task {self.task!r} has only {len(trials)} of {n} {split} trials that make a pair in {shape.name}'s tokens: "
-                "use fewer"
-            )
-        return trials[:n], pairs[:n]
-
-
-SETUPS: dict[str, Setup] = {
-    "retrieval": Setup("packaged", {"context_length": 280}, "remove"),
-    "ioi": Setup("ioi", {}, spare=5.0),
-    "arithmetic": Setup("arithmetic", {"digits": 1}, other="capitals"),
-    "induction": Setup("induction", {}, spare=1.5),
-    "capitals": Setup("capitals", {}, spare=1.4),
-    "copy_colors": Setup("copy_colors", {}),
-}
-"""The tasks that are set up by name. Any other task with two halves runs with its default arguments."""
-
-
-def setup_of(name: str, arguments: dict[str, Any] | None = None) -> Setup:
-    """The set-up of a task, with further arguments. ValueError for an unknown task, and for one without two halves."""
-    if name not in {*SETUPS, *tasks.TASKS}:
-        raise ValueError(f"unknown task {name!r}: use {', '.join(dict.fromkeys([*SETUPS, *tasks.HALVES]))}")
-    known = tasks.arguments_of(SETUPS[name].task if name in SETUPS else name)
-    wrong = next((given for given in arguments or {} if given not in known), None)
-    if wrong is not None:
-        raise ValueError(f"task {name!r} has no argument {wrong!r}; its arguments are {', '.join(known)}")
-    if name in SETUPS:
-        found = SETUPS[name]
-        found = replace(found, arguments={**found.arguments, **(arguments or {})})
-        if arguments:  # What they refuse shows now, not after the models with planted heads.
-            tasks.load(found.task, **{"n": 2, **tasks.to_select(found.task), **found.arguments})
-        return found
-    if name in tasks.TASKS and name not in tasks.HALVES:
-        raise ValueError(
-            f"task {name!r} has no halves, so heads cannot be selected on other trials than they are judged on: use "
-            f"{', '.join(dict.fromkeys([*SETUPS, *tasks.HALVES]))}"
-        )
-    if name in tasks.OF_DOCUMENTS:
-        raise ValueError(f"task {name!r} makes document trials, and this table judges answers: use lh.score_documents")
-    sample = tasks.load(name, **{"n": 2, **tasks.to_select(name), **(arguments or {})})[0]
-    corruption = "counterfactual" if sample.corrupt else "remove" if sample.needle else None
-    return Setup(name, arguments or {}, corruption)
-
-
-def gather(model: Model, setup: Setup, select: int, calibrate: int, **more: Any) -> Material:
-    """The material of a task: its first `select` selection trials, and the next `calibrate` as others."""
-    checks.whole_number("select", select, 2)
-    trials, pairs = setup.load(model, "select", select + calibrate)
-    found = Material.of(model, trials[:select], pairs[:select], trials[select:], **more)
-    _ = found.reference  # Now, since it is no method's cost.
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class MethodRankings:
-    """What the methods found on one model and task.
-
-    `scores`: by method. `halves`: of methods whose trials cannot be halved, two rankings from half of the trials each. `passes`
-    and `seconds`: the cost of each, relative to one plain pass over the same trials. `left_out`: why a method did not run.
-    """
-
-    scores: dict[str, HeadScores]
-    halves: dict[str, tuple[HeadScores, HeadScores]]
-    passes: dict[str, float]
-    seconds: dict[str, float]
-    left_out: dict[str, str]
-
-
-def rank_all(methods: Sequence[Method], material: Material, plan: Preset, folder: Path | None) -> MethodRankings:
-    """The rankings of all methods that apply."""
-    found = MethodRankings({}, {}, {}, {}, {})
-    plain, shape = _plain(material, plan, folder), head_geometry(material.model)
-    for method in methods:
-        about, why = method.passes(shape, material.masks, material.k), method.missing(material)
-        if not why and about > plan.searched:
-            why = f"takes about {about:.0f} passes, more than {plan.searched}"
-        if why:
-            found.left_out[method.name] = why
-            continue
-        try:
-            scores, cost = stored_ranking(method, material, folder)
-        except Exception as error:  # One method's failure must not end hours of others'.
-            warnings.warn(f"method {method.name} failed and is left out: {error}", stacklevel=users_line())
-            found.left_out[method.name] = f"failed: {error}"
-            continue
-        if ranks_nothing(scores):  # Its heads would be the first of layer 0, whatever they are.
-            warnings.warn(f"{said(method.name, scores)}: left out", stacklevel=users_line())
-            found.left_out[method.name] = "ranks nothing: all heads score the same"
-            continue
-        found.scores[method.name] = scores
-        found.passes[method.name] = cost.work / plain.work
-        found.seconds[method.name] = cost.seconds / plain.seconds
-        if method.halves and method.name in plan.rerun:
-            halves = [stored_ranking(method, material.half(i), folder, f", half {i + 1}")[0] for i in (0, 1)]
-            found.halves[method.name] = halves[0], halves[1]
-    return found
-
-
-def stored_ranking(
-    method: Method, material: Material, folder: Path | None = None, part: str = ""
-) -> tuple[HeadScores, Cost]:
-    """One method's ranking, stored or new, and what it cost. A file beside it keeps the cost, and what was ranked by what.
-
-    TypeError if a method of your own returns no HeadScores, ValueError if they are of another model.
-    """
-    file = None if folder is None else folder / "scores" / f"{plain_name(method.name, 'method')}{part}.json"
-    label: list[Any] = []
-    if file is not None:  # What is not stored need not be identified.
-        label = [identity(method), trials_digest(list(material.trials)), material.masks, material.k, material.seed]
-    beside = None if file is None else file.with_suffix(".cost")
-    if file is not None and beside is not None and file.exists() and beside.exists():
-        noted = read_json(beside)
-        if noted["label"] == label:
-            return HeadScores.load(file), Cost(**noted["cost"])
-    with counted(material.model) as cost, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # About ties and weak fits, whose price the table shows.
-        scores = ranked(method, material)
-    if file is not None and beside is not None:
-        scores.save(file)
-        noted = {"label": label, "cost": {"work": cost.work, "seconds": cost.seconds}}
-        write_atomic(beside, json.dumps(noted, indent=1) + "\n")
-    return scores, cost
-
-
-def _plain(material: Material, plan: Preset, folder: Path | None) -> Cost:
-    """The cost of one plain pass over the selection trials. Seconds are the second time's, when all is warm."""
-    file = None if folder is None else folder / "plain_pass.json"
-    work = plain_work(material.trials, head_geometry(material.model).n_layers)
-    if file is not None and file.exists():
-        return Cost(work, float(read_json(file)["seconds"]))
-    for _ in range(2):
-        with counted(material.model) as cost:
-            evaluate(material.model, material.trials, generate=False, batch_size=plan.batch_size, progress=False)
-    if file is not None:
-        write_atomic(file, json.dumps({"seconds": cost.seconds}))
-    return Cost(work, cost.seconds)
-
-
-TRIALS, LENGTH = 8, 40
-NEEDED = ("copier", "writer", "feeder", "reader")
-"""The roles without which the model answers less surely. Suppressors also matter, the other way round."""
-
-
-def planted_quality(methods: Sequence[Method], seeds: int, masks: int) -> pd.DataFrame:
-    """AUROC, average precision and precision of every method on models of 4 layers x 4 heads: a row per method and seed.
-
-    The heads to find are those that the answer needs (`NEEDED`), among suppressors, decoys and noise. There are no stand-ins,
-    since methods differ about them by what they mean by needed. A method that does not apply, or fails, has no rows.
-    """
-    rows = []
-    for seed in range(seeds):
-        truth = planted_model(backups=0, seed=seed)
-        trials, others = truth.trials(TRIALS, length=LENGTH), truth.trials(TRIALS, length=LENGTH, seed=1)
-        pairs = make_pairs(trials, truth.model.tokenizer, head_geometry(truth.model), corruption="remove")
-        material = Material.of(truth.model, trials, pairs, others, masks=masks, k=len(truth.of(*NEEDED)))
-        for method in methods:
-            if method.missing(material):
-                continue
-            try:
-                scores = ranked(method, material)
-            except Exception as error:  # Your own method's; the table has a gap then.
-                warnings.warn(f"method {method.name} failed on a planted model: {error}", stacklevel=users_line())
-                continue
-            rows.append({"method": method.name, "seed": seed, **truth.quality(scores, truth=truth.of(*NEEDED))})
-    return pd.DataFrame(rows, columns=["method", "seed", "auroc", "average_precision", "precision"])
 
 
 @dataclass(frozen=True, eq=False)
