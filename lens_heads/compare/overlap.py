@@ -16,7 +16,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import hypergeom
 
-from lens_heads.heads.head import Head
+from lens_heads.heads.head import Head, split_heads
 from lens_heads.heads.named import AnyRanked, ranked_by_name
 from lens_heads.heads.one_model import check_one_model
 from lens_heads.heads.scores import HeadScores
@@ -158,7 +158,14 @@ def head_overlaps(
             known.add((ranking.n_layers, ranking.n_heads))
             lists[name] = ranking.ranking()
         else:
-            lists[name] = [Head.parse(head) for head in ranking]  # type: ignore[union-attr]  # a list of heads
+            given = (
+                split_heads(ranking)
+                if isinstance(ranking, str)
+                else [ranking]
+                if isinstance(ranking, Head)
+                else ranking
+            )
+            lists[name] = [Head.parse(head) for head in given]  # type: ignore[union-attr]  # a list of heads
     if len(known) != 1:
         problem = f"have different shapes: {sorted(known)}" if known else "are lists without a shape"
         raise ValueError(f"rankings {problem}. Pass rankings of one model, and shape=(layers, heads) for lists.")

@@ -54,7 +54,7 @@ class TransferMatrix(Drawn):
     pairing of cells by trial is lost, and a cell with no matches or only matches has no spread.
 
     `metric` is the column that the statistics use; `dataclasses.replace(matrix, metric="contains")` selects another. Tables
-    of statistics have k as rows and tasks as columns; `compare.cells` has the formulas. To exclude a task, remove its rows.
+    of statistics have k as rows and tasks as columns; `transfer_cells.py` has the formulas. To exclude a task, remove its rows.
 
     Raises ValueError for a missing cell, items that differ between the cells of a target, NaN, and impossible counts.
 
@@ -178,7 +178,7 @@ class TransferMatrix(Drawn):
         return frame.assign(drop=by_draw.mean(0), lowest=by_draw.min(0), highest=by_draw.max(0), draws=self.draws)
 
     def statistic(self, name: str, **options: bool) -> pd.DataFrame:
-        """A statistic from `compare.cells.STATISTICS` by name, with its options: rows k, columns tasks."""
+        """A statistic from `transfer_cells.STATISTICS` by name, with its options: rows k, columns tasks."""
         return self._frame(name, self._compute(name, self.cells, options))
 
     def resampled(

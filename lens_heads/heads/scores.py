@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -42,6 +42,12 @@ _ABOUT = ("unit", "best", "selected", "signed", "score_unit", "evaluations", "ba
 
 SETTINGS = ("metric", "kind", "positions", "direction", "corruption")
 """What scores of one method may have been made with, otherwise than others of it."""
+
+
+def settings_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `SETTINGS` that a record of a run, or the `meta` of an older file, has."""
+    return {name: about[name] for name in SETTINGS if name in about}
+
 
 Best = Literal["highest", "lowest"]
 
@@ -132,15 +138,10 @@ class HeadScores(Drawn):
         meta: dict[str, Any] | None = None,
         **about: Any,
     ) -> HeadScores:
-        """Scores whose `values` are the mean over trials; `about` are further attributes. ValueError without trials.
-
-        Of `meta`, what are `settings` becomes them.
-        """
+        """Scores whose `values` are the mean over trials; `about` are further attributes. ValueError without trials."""
         if len(per_trial) == 0:
             raise ValueError(f"{method}: no trial contributed a score: {about.get('outcomes') or 'empty input'}")
-        meta = dict(meta or {})
-        about["settings"] = {name: meta.pop(name) for name in SETTINGS if name in meta} | about.get("settings", {})
-        return cls(method, per_trial.float().mean(0), per_trial, trial_ids, meta, **about)  # type: ignore[arg-type]  # any list
+        return cls(method, per_trial.float().mean(0), per_trial, trial_ids, meta or {}, **about)  # type: ignore[arg-type]  # any list
 
     @property
     def n_layers(self) -> int:
@@ -354,7 +355,8 @@ class HeadScores(Drawn):
         """
         read = read_scores(path)
         meta = dict(read.meta)
-        about: dict[str, Any] = {name: meta.pop(name) for name in _ABOUT if name in meta}
+        about: dict[str, Any] = {"settings": settings_of(meta)}  # Older files have them in their `meta` alone.
+        about |= {name: meta.pop(name) for name in _ABOUT if name in meta}
         try:
             unit = about.get("unit", "query_head")
             about["order"] = tuple(Head.parse(head, unit=unit) for head in meta.pop("order", ()))

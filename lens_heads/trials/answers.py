@@ -48,7 +48,7 @@ def rouge(kind: str, gold: str, text: str) -> tuple[float, float]:
 def recall(gold: str, text: str) -> float:
     """The share of the answer's words that the text holds, each as often: ROUGE-1 recall for every script.
 
-    Words are those of `trials.text.words`; those of a-z and 0-9 are compared by their stems, others as `trials.text.find`
+    Words are those of `trials.containment.words`; those of a-z and 0-9 are compared by their stems, others as `containment.find`
     does. Where both texts are such words and nothing else belongs to them (no sign, decimal or other letter), it is exactly
     the rouge-score package's. An answer that the text holds as a whole is held ("U.S." in "US").
     """
@@ -84,7 +84,7 @@ def answer_steps(trial: EncodedTrial, generated: list[int], tokenizer: Any) -> l
     """Indices of the generated steps that write the answer; empty if the text does not contain it.
 
     The first match of the answer's token sequence (the trial's own, or the text tokenized with or without a leading
-    space); without any, the steps whose text overlaps the first place where `trials.text.find` finds the answer. Steps of
+    space); without any, the steps whose text overlaps the first place where `trials.containment.find` finds the answer. Steps of
     thinking (`trials.thinking`) do not count, also where the prompt began it. A character of several tokens counts with
     all of them.
     """

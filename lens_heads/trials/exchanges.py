@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
@@ -109,16 +109,27 @@ def add_distractors(trials: Iterable[AnyTrial] | AnyTrial, *, seed: int = 0) -> 
     twice = next((trial.id for trial in listed if trial.distractors), None)
     if twice is not None:
         raise ValueError(f"trial {twice} has a distractor already: pass trials with one needle")
-    found = givers(listed, _may_stand_beside, "needle of another trial", "questions, groups and answers", seed)
-    return [_beside(trial, other) for trial, other in zip(listed, found, strict=True)]
+    return [_beside(*pair) for pair in _matched(listed, _may_stand_beside, "needle", seed)]
+
+
+def _matched(
+    listed: list[Trial], may: Callable[[Trial, Trial], bool], what: str, seed: int
+) -> Iterator[tuple[Trial, Trial]]:
+    """Each trial with the one that gives it something."""
+    found = givers(listed, may, f"{what} of another trial", "questions, groups and answers", seed)
+    return zip(listed, found, strict=True)
+
+
+def _related(one: Trial, other: Trial) -> bool:
+    """Whether two trials ask the same, share a group, or accept each other's answers."""
+    same = normalize(one.question) == normalize(other.question)
+    return same or share_a_group(one, other) or same_answer(one, other)
 
 
 def _may_stand_beside(giver: Trial, taker: Trial) -> bool:
     """Whether the giver's needle, and its question, leave the taker's answer alone, and the taker's passage the giver's."""
     return not (
-        normalize(giver.question) == normalize(taker.question)
-        or share_a_group(giver, taker)
-        or same_answer(giver, taker)
+        _related(giver, taker)
         or mentions(giver.needle, accepted(taker))
         or mentions(f"{taker.needle}\n{taker.haystack}", accepted(giver))
     )
@@ -156,23 +167,15 @@ def exchanged_needles(trials: Iterable[AnyTrial] | AnyTrial, *, seed: int = 0) -
         >>> lh.sanity.exchanged_needles(facts)[0].id
         'select-S06-T02-Melissa-0-needle-of-select-S27-T01-Charles-0'
     """
-    listed = with_needles(trials)
-    found = givers(listed, _may_give, "needle of another trial", "questions, groups and answers", seed)
     return [
         replace(trial, id=f"{trial.id}-needle-of-{other.id}", needle=other.needle, needle_focus=other.needle_focus)
-        for trial, other in zip(listed, found, strict=True)
+        for trial, other in _matched(with_needles(trials), _may_give, "needle", seed)
     ]
 
 
 def _may_give(giver: Trial, taker: Trial) -> bool:
     """Whether the giver's needle leaves the taker's question without an answer."""
-    return not (
-        giver.needle == taker.needle
-        or normalize(giver.question) == normalize(taker.question)
-        or share_a_group(giver, taker)
-        or same_answer(giver, taker)
-        or mentions(giver.needle, accepted(taker))
-    )
+    return not (giver.needle == taker.needle or _related(giver, taker) or mentions(giver.needle, accepted(taker)))
 
 
 @typed
@@ -279,18 +282,15 @@ def permuted_questions(trials: Iterable[AnyTrial] | AnyTrial, *, seed: int = 0) 
         >>> {one.question for one in others} == {one.question for one in facts}, others[0].answer == facts[0].answer
         (True, True)
     """
-    listed = with_needles(trials)
-    found = givers(listed, _may_ask, "question of another trial", "questions, groups and answers", seed)
     return [
         replace(trial, id=f"{trial.id}-question-of-{other.id}", question=other.question, corrupt=())
-        for trial, other in zip(listed, found, strict=True)
+        for trial, other in _matched(with_needles(trials), _may_ask, "question", seed)
     ]
 
 
 def _may_ask(giver: Trial, taker: Trial) -> bool:
     """Whether the giver's question asks for nothing in the taker's needle."""
-    asks = normalize(giver.question) != normalize(taker.question)
-    return asks and not share_a_group(giver, taker) and not same_answer(giver, taker)
+    return not _related(giver, taker)
 
 
 def _in_text(trial: Trial) -> Trial:

@@ -36,7 +36,7 @@ class Judge:
     """The default rule: the text contains the answer's words, whole and consecutive.
 
     `cut`: the answer ends before the first of these strings in the text (`ignore_case`: in any case).
-    `normalization`: "numbers", this package's own, for every script (`trials.text`); "squad", exactly that of SQuAD and MuSiQue
+    `normalization`: "numbers", this package's own, for every script (`containment`); "squad", exactly that of SQuAD and MuSiQue
     (-3.5 is 35); "rouge", the words of a-z and 0-9 that the rouge-score package reads, with which the gate of `score_heads`
     is the LOCOS authors'; or "verbatim", the characters themselves, anywhere ("Ann" in "Annika"), as NoLiMa judges.
     `multiline`: the answer may span lines: decoding stops at the first string of `cut` instead of the first newline.

@@ -84,7 +84,7 @@ def test_a_file_of_the_previous_format_loads_with_every_field() -> None:
     )
     assert found["L1H2"] == pytest.approx(-0.03753594681620598)
     assert found.per_trial[:, 0, 1].tolist() == [-1.152360200881958, 1.85300612449646, 1.586334228515625]
-    assert set(found.meta) == {"format", "trials", "n_trials", "source"}
+    assert set(found.meta) == {"format", "metric", "trials", "n_trials", "source"}
     assert found.settings == {"metric": "logprob"}
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.head import Head
-from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.scores import HeadScores, settings_of
 from lens_heads.heads.sets import by_lowest_layer, every_head
 from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.checked_kind import Ablation
@@ -113,7 +113,7 @@ def knockout_heads(
 
     results = _run(model, encoded, work, run, settings, "knockout")
     kept = {one.id: result.arrays["score"] for one, result in zip(encoded, results, strict=True) if result.keep}
-    about: dict[str, Any] = {"model": identity, "made_on": made_on(encoded)}
+    about: dict[str, Any] = {"model": identity, "made_on": made_on(encoded), "settings": settings_of(settings)}
     about |= {"score_unit": "nats", "signed": False} if named == "kl" else {}  # A KL below zero is rounding.
     return HeadScores.from_trials("knockout", torch.stack(list(kept.values())), list(kept), meta=settings, **about)
 
@@ -181,8 +181,9 @@ def sahara(
         chosen.append(sets[best][-1])
         angles.append(float(turned[best]))
     about = {"order": tuple(chosen), "selected": True, "score_unit": "degrees", "signed": False, "model": identity}
+    about |= {"settings": settings_of(settings), "made_on": made_on(encoded)}
     meta = {**settings, "angles": angles, "k": k}
-    return HeadScores.from_trials("sahara", alone[None], ["all prompts"], meta=meta, made_on=made_on(encoded), **about)
+    return HeadScores.from_trials("sahara", alone[None], ["all prompts"], meta=meta, **about)
 
 
 def _check_whole(sets: Sequence[tuple[Head, ...]], found: Sequence[Result]) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from lens_heads.answering.pair_runs import PairScore
 from lens_heads.answering.patch_metrics import UNITS, Measure, check_measure, warn_of_reversed
-from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.scores import HeadScores, settings_of
 from lens_heads.interventions.checked_kind import Reference
 from lens_heads.interventions.independence import check_reference
 from lens_heads.interventions.vectors import HeadVectors
@@ -88,6 +88,7 @@ def sweep(
             **settings,
             "trials": [{**result.record, "id": pair.id} for pair, result in zip(made, results, strict=True)],
         },
+        settings=settings_of(settings),
         signed=True,
         score_unit=UNITS.get(name, ""),
         model=identity,

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from lens_heads.heads.head import Head, Unit
-from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.scores import HeadScores, settings_of
 from lens_heads.heads.sets import every_head
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.options import AblationRun
@@ -214,9 +214,8 @@ def localize(
         more = {"chosen": k, "proposed_by": by}
     else:
         found = one_shot(measured)
-    meta = {**measured.settings, "metric": measured.metric, **more, "seed": seed}
-    meta["n_trials"] = len(measured.trials)
-    record = meta.pop("fit", {})
+    record = more.pop("fit", {})
+    meta = {**measured.settings, "metric": measured.metric, **more, "seed": seed, "n_trials": len(measured.trials)}
     scores = HeadScores.from_trials(
         method,
         torch.from_numpy(found),
@@ -230,6 +229,7 @@ def localize(
         evaluations=len(measured.requested),
         base=float(measured.base.mean()),
         fit=record,
+        settings=settings_of(meta),
         model=measured.identity,
         made_on=made_on(measured.trials),
     )

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.named import Rankings
-from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.scores import HeadScores, settings_of
 from lens_heads.heads.sets import best_of_each_layer
 from lens_heads.interventions.ablate import warn_of_leaks
 from lens_heads.model.geometry import Model
@@ -73,7 +73,7 @@ def score_trials(
     options: Run,
     settings: dict[str, Any],
 ) -> Rankings:
-    """The scores that `work` gives for the encoded trials, stacked per method, with every trial's outcome in the meta.
+    """The scores that `work` gives for the encoded trials, stacked per method, with every trial's outcome.
 
     With a run folder, results are stored there under `settings`, and the scores saved. ValueError if no trial counts, or for
     a method whose name no file can have.
@@ -110,6 +110,7 @@ def score_trials(
             "model": identity,
             "made_on": made_on(trials),
             "outcomes": outcomes,
+            "settings": settings_of(meta),
         }
         nulls = [found.arrays[_null_of(name)] for found in results if _null_of(name) in found.arrays]
         belongs |= {"null": torch.stack(nulls).mean(0)} if nulls else {}

@@ -132,9 +132,14 @@ def localized(setup: CapabilitySetup, task: str) -> list[HeadScores] | str:
     return found or reason
 
 
+def searches(heads: int, k: int) -> dict[str, int]:
+    """The evaluations of the methods that try heads one by one."""
+    return {"one_shot": heads, "greedy": sum(heads - added for added in range(k))}
+
+
 def affordable(plan: Preset, heads: int, needles: bool) -> list[str]:
     """The preset's methods that stay within its number of evaluations; the single-pass method also requires needles."""
-    cost = {"one_shot": heads, "greedy": sum(heads - added for added in range(plan.k)), PASS: 0}
+    cost = {**searches(heads, plan.k), PASS: 0}
     cost |= dict.fromkeys(DESIGNED, plan.n_masks)
     allowed = [name for name in plan.methods if name == LEAD or cost[name] <= plan.most_evaluations]
     return [name for name in allowed if name != PASS or needles]

@@ -50,6 +50,7 @@ from lens_heads.studies.capability_paper.stages import (
     harmed,
     localized,
     methods,
+    searches,
 )
 from lens_heads.studies.claims import HOLDS, Claim, published
 from lens_heads.studies.finding import records
@@ -163,9 +164,9 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         # Other methods: regressions share masks, and greedy search begins with each head alone.
         heads, trials = shape.n_layers * shape.n_heads, asked.selection[plan.compared]
         listed = affordable(plan, heads, all(trial.needle for trial in trials))
-        searches = {"one_shot": heads, "greedy": sum(heads - added for added in range(plan.k))}
-        runs = sum(searches[name] for name in listed if name in searches)
-        runs -= heads if set(searches) <= set(listed) else 0
+        tried = searches(heads, plan.k)
+        runs = sum(tried[name] for name in listed if name in tried)
+        runs -= heads if set(tried) <= set(listed) else 0
         runs += plan.n_masks * len([name for name in listed if name in ("csb", "csl")])
         tests = sum(sizes[name] for name in asked.evaluation)
         found |= {"methods": runs * len(trials), "methods, ablated": tests * len([n for n in listed if n != LEAD])}

@@ -344,8 +344,8 @@ def judged(
     gap, recovered, differences = related_gap(matrix, k), [], []
     for size, rows in restored.groupby("k", sort=False):
         used = rows["trial"].nunique()
-        whole = Recovery(rows, {"used": used}, {})
-        parts = {task: Recovery(own, {"used": len(own)}, {}) for task, own in rows.groupby("task", sort=False)}
+        whole = Recovery(rows, {}, {})
+        parts = {task: Recovery(own, {}, {}) for task, own in rows.groupby("task", sort=False)}
         recovered += [one.frame.assign(k=size, task=task) for task, one in {**parts, ALL: whole}.items()]
         differences.append(whole.differences().assign(k=size, examples=used))
     statistic = [statistics(one) for one in by_metric(matrix, plan).values()]

@@ -45,8 +45,6 @@ CONTROLLED = ("random_initialised", "exchanged_needles", "permuted_answers")
 TASK = "retrieval"
 """The name of the test trials in tables."""
 
-FACTORIAL = ("locos", "dla", "attention_spatial", "attention_mass")
-"""RQ2: with and without the OV circuit, with and without the spatial contrast."""
 
 PARTS = ("dla", "attention_spatial", "attention_spatial_no_sink", "attention_mass")
 """What LOCOS is compared with in RQ2: its parts, and attention without the sink."""

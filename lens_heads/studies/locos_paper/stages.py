@@ -22,6 +22,7 @@ from lens_heads.heads.conditions import NO_NEEDLE, Condition
 from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
+from lens_heads.heads.styles import add_style
 from lens_heads.inspection import anatomy
 from lens_heads.interventions.activations import MeanActivations, mean_activations
 from lens_heads.model.geometry import Model, head_geometry
@@ -40,6 +41,7 @@ from lens_heads.studies.presets import trials_of
 from lens_heads.trials.trial import Trial
 
 TUNED = "locos (tuned lens)"
+add_style("cri", "CRI")
 
 
 def detect(

@@ -164,9 +164,9 @@ def bench(
 
     Args:
         models: names as `load_model` takes them, or loaded models.
-        tasks: names of `presets.SETUPS` (retrieval, ioi, arithmetic, induction, capitals, copy_colors), or of any task with two
+        tasks: names of `SETUPS` (retrieval, ioi, arithmetic, induction, capitals, copy_colors), or of any task with two
             halves.
-        methods: names as in `lh.methods()`, your own `Scorer`s, `Method`s, `HeadScores`, or functions of `Material`; None: all
+        methods: names as in `lh.methods`, your own `Scorer`s, `Method`s, `HeadScores`, or functions of `Material`; None: all
             that apply. Each gets a row.
         preset: "default", "quick", "thorough", or your own `Preset`.
         out: the run folder: a folder per model and task, `report.html` and `bench.json`. The same call continues it, also with

@@ -43,7 +43,6 @@ from lens_heads.studies.runner import (
     Study,
     StudyRunOptions,
     conduct,
-    several,
 )
 from lens_heads.studies.seen import Seen
 from lens_heads.studies.two_needles.claims import (
@@ -139,10 +138,10 @@ class Setup:
             donors = [*donors[half:], *donors[:half]]
         return {"kind": "interchange", "reference": row_activations(self.model, donors)}
 
-    @property
-    def ks(self) -> list[int]:
+    def capped(self, ks: Sequence[int]) -> list[int]:
+        """Those that the model has heads for."""
         shape = head_geometry(self.model)
-        return capped(self.plan.ks, shape.n_layers * shape.n_heads)
+        return capped(ks, shape.n_layers * shape.n_heads)
 
     def ablate(
         self, name: str, trials: Sequence[AnyTrial], rankings: Mapping[str, HeadScores], **options: Any
@@ -169,8 +168,8 @@ def ranked(setup: Setup) -> dict[str, HeadScores]:
 
 def chosen(setup: Setup, scores: Mapping[str, HeadScores]) -> dict[str, int]:
     """Each method's own k: the smallest of the preset's at which its heads take half of the choice, on questions that rank."""
-    how = {"kind": "mean", "reference": setup.means, "span": "last"}
-    curve = setup.ablate("choice", setup.select, scores, ks=setup.ks, controls=(), selecting=True, **how)
+    how = setup.kind("mean") | {"controls": (), "selecting": True}
+    curve = setup.ablate("choice", setup.select, scores, ks=setup.capped(setup.plan.ks), **how)
     return {name: smallest_k(curve, name, metric=METRIC) for name in scores}
 
 
@@ -181,13 +180,13 @@ def judged(setup: Setup, scores: Mapping[str, HeadScores]) -> dict[str, Ablation
         alone = single(setup, scores) if name == "counterfactual" else {}
         controls = Controls(("random", "random_like"), plan.draws, trials=plan.few)
         how = setup.kind(name) | {"controls": controls, "sets": alone}
-        found[name] = setup.ablate(name, setup.test, scores, ks=setup.ks, **how)
+        found[name] = setup.ablate(name, setup.test, scores, ks=setup.capped(plan.ks), **how)
     if plan.whole:
-        shape = head_geometry(setup.model)
         how = {"kind": "mean", "reference": setup.means, "controls": Controls("random", plan.whole_draws)}
         few = {name: scores[name] for name in dict.fromkeys((*LEADS, f"{LEAD}_exact")) if name in scores}
-        ks = capped(plan.whole_ks, shape.n_layers * shape.n_heads)
-        found[EVERYWHERE] = setup.ablate("everywhere", setup.test[: plan.whole], few, ks=ks, **how)
+        found[EVERYWHERE] = setup.ablate(
+            "everywhere", setup.test[: plan.whole], few, ks=setup.capped(plan.whole_ks), **how
+        )
     return found
 
 
@@ -238,7 +237,7 @@ def choosing(
         []
     """
     size, name = sized(preset, PRESETS, {"max_trials": max_trials})  # It has no precision: an own one is refused.
-    return conduct(ChoosingStudy(size, name), several(models), out, options)[0]
+    return conduct(ChoosingStudy(size, name), models, out, options)[0]
 
 
 class ChoosingStudy(Study[Preset, ChoosingFinding]):
@@ -282,7 +281,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
     def seen(self, found: ChoosingFinding) -> Seen | None:
         if not found.curves:
             return None
-        names = [name for name in (LEAD, "attention_mass", PATCHED) if name in found.scores]
+        names = [name for name in LEADS if name in found.scores]
         return Seen(trials_of(self.plan.test), {name: found.scores[name] for name in names}, found.curves[KINDS[0]])
 
     def costs(self, shape: HeadGeometry) -> dict[str, int]:
