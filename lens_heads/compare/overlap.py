@@ -166,6 +166,9 @@ def head_overlaps(
                 else ranking
             )
             lists[name] = [Head.parse(head) for head in given]  # type: ignore[union-attr]  # a list of heads
+    units = {ranking.unit for ranking in named.values() if isinstance(ranking, HeadScores)}
+    if len(units) > 1:
+        raise ValueError("rankings score query heads and kv heads: turn them into one unit with lens_heads.units")
     if len(known) != 1:
         problem = f"have different shapes: {sorted(known)}" if known else "are lists without a shape"
         raise ValueError(f"rankings {problem}. Pass rankings of one model, and shape=(layers, heads) for lists.")

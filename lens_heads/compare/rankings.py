@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy.stats import kendalltau
+from torch import Tensor
 
 from lens_heads.compare.overlap import check_alike, check_pair
 from lens_heads.heads.named import AnyRankings, by_name
@@ -156,11 +158,11 @@ def pool_scores(rankings: AnyRankings) -> HeadScores:
     name, first = next(iter(named.items()))
     for task, found in named.items():
         check_pair(first, found)
+        if found.method != first.method:
+            raise ValueError(f"{name} uses {first.method}, but {task} uses {found.method}. Pool scores of one method.")
         check_alike(first, found)
         if found.order:
             raise ValueError(f"{task}: {found.method} has an explicit order of heads. Localize on all trials instead.")
-        if found.method != first.method:
-            raise ValueError(f"{name} uses {first.method}, but {task} uses {found.method}. Pool scores of one method.")
         if found.model.name != first.model.name:
             raise ValueError(f"{name} scores {first.model}, but {task} scores {found.model}. Pool scores of one model.")
     ids = [trial for found in every for trial in found.trial_ids]
@@ -177,5 +179,19 @@ def pool_scores(rankings: AnyRankings) -> HeadScores:
         trial_ids=tuple(ids),
         meta={**first.meta, "trials": trials, "n_trials": len(trials)},
         outcomes=dict(outcomes),
+        settings={what: value for what, value in first.settings.items() if all(what in one.settings for one in every)},
+        null=_pooled_null(every),
+        evaluations=sum(found.evaluations for found in every),
+        base=None,
+        fit={},
         made_on=tuple(trial for found in every for trial in found.made_on),
     )
+
+
+def _pooled_null(every: Sequence[HeadScores]) -> Tensor | None:
+    """The mean of the nulls over all trials; None if some have none, or another number of draws."""
+    nulls = [found.null for found in every]
+    if any(null is None or null.shape != nulls[0].shape for null in nulls):  # type: ignore[union-attr]  # the first is one
+        return None
+    weights = torch.tensor([float(len(found.trial_ids)) for found in every])
+    return (torch.stack(nulls) * (weights / weights.sum())[:, None, None, None]).sum(0)  # type: ignore[arg-type]  # none is None

@@ -128,5 +128,5 @@ def check_group(scores: HeadScores, unit: str, group: int) -> None:
     number = checks.whole(group) or 0
     if not 1 <= number <= LARGEST_GROUP or (unit == "query_head" and scores.n_heads % number):
         raise ValueError(
-            f"group={group!r} does not fit {scores.n_heads} {unit}s per layer: pass head_geometry(model).group of their model"
+            f"group={group!r:.60} does not fit {scores.n_heads} {unit}s per layer: pass head_geometry(model).group of their model"
         )

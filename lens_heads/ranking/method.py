@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.styles import Marker
 from lens_heads.ranking.material import Material
 from lens_heads.ranking.one_pass.definition import Scorer
+from lens_heads.runs import checks
 from lens_heads.runs.typed import typed_fields
 
 Rank: TypeAlias = Callable[[Material], HeadScores]
@@ -67,6 +68,11 @@ class Method:
         if not callable(self.rank):
             raise TypeError(f"method {self.name}: {self.rank!r} must be a function of Material")
         typed_fields(self)
+        checks.one_of(f"method {self.name}: needs", self.needs, get_args(Needs))
+        if not self.takes_trials and self.scorer is None:
+            raise ValueError(
+                f"method {self.name}: needs={self.needs!r} takes a Scorer, which says what it reads: pass lh.Scorer(...) itself"
+            )
         object.__setattr__(self, "label", self.label or self.name.replace("_", " "))
 
     def missing(self, material: Material) -> str:

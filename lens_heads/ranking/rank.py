@@ -80,8 +80,10 @@ def rank(
     """
     listed, probe = probed(trials)
     if probe != "needle":
-        unused = {"calibration": calibration, "corruption": corruption, "teacher_forced": None if teacher_forced else 0}
-        return _of_probe(model, listed, probe, methods, unused, run)
+        # What only trials take, where it is not as by default.
+        given = {"k": k != 5, "masks": masks != 100, "seed": seed != 0, "teacher_forced": not teacher_forced}
+        given |= {"calibration": calibration is not None, "corruption": corruption is not None}
+        return _of_probe(model, listed, probe, methods, [name for name, changed in given.items() if changed], run)
     options = Run.of(run)
     checks.whole_number("masks", masks)
     checks.seed(seed)
@@ -153,12 +155,11 @@ def ranked(method: Method, material: Material) -> HeadScores:
 
 
 def _of_probe(
-    model: Model, given: list[Any], probe: Probe, methods: Any, unused: dict[str, object], run: RunOptions
+    model: Model, given: list[Any], probe: Probe, methods: Any, unused: list[str], run: RunOptions
 ) -> Rankings:
     """Scores of documents or a probe. ValueError for arguments of trials, and for a method that reads something else."""
-    for name, value in unused.items():
-        if value is not None:
-            raise ValueError(f"{name}= applies to trials of a task, not to document trials or probes: omit it")
+    if unused:
+        raise ValueError(f"{unused[0]}= applies to trials of a task, not to document trials or probes: omit it")
     chosen = None if methods is None else registry.resolve(methods)
     for method in chosen or ():
         if method.scorer is None:

@@ -10,6 +10,7 @@ that hardly turns, so attention depends on tokens alone.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict, Unpack
 
@@ -88,6 +89,11 @@ class Planted(Tabled):
         return pd.DataFrame(
             [{"head": str(head), "role": role, "effect": EFFECTS[role]} for head, role in self.roles.items()]
         )
+
+    def __repr__(self) -> str:
+        counts = Counter(self.roles.values())
+        told = ", ".join(f"{n} {role}" for role, n in counts.items())
+        return f"Planted({self.model.cfg.n_layers} layers x {self.model.cfg.n_heads} heads: {told})"
 
     def of(self, *roles: str) -> list[Head]:
         """The heads of these roles. ValueError for one that does not exist."""

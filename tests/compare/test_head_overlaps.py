@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,9 +51,15 @@ def test_whole_lists_have_one_sided_shares_of_their_own() -> None:
         ({"one": HEADS, "two": HEADS}, 0, (2, 4), "k=0: must be between 1 and 8, the number of heads in ranking 'one'"),
         ({"one": HEADS, "two": HEADS}, 5, (1, 4), "ranking 'one': head L1H0 does not exist in 1 layers x 4 heads"),
         ({"one": HEADS[:2] + HEADS[:1], "two": HEADS}, 3, (2, 4), "ranking 'one' lists L0H0 more than once"),
+        ({"one": A, "two": replace(B, unit="kv_head")}, 2, None, "rankings score query heads and kv heads"),
         ({"one": A, "two": B}, None, None, "k=None takes whole lists, but 'one' scores all heads of the model. Pass k"),
     ],
 )
 def test_what_has_no_overlap_is_refused(rankings: Any, k: Any, shape: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         compare.head_overlaps(rankings, k=k, shape=shape)
+
+
+def test_heads_in_a_text_are_a_list_of_them() -> None:
+    listed = compare.head_overlaps({"one": HEADS[:2], "two": [HEADS[1]]}, shape=(2, 4))
+    assert compare.head_overlaps({"one": ",".join(map(str, HEADS[:2])), "two": HEADS[1]}, shape=(2, 4)).equals(listed)

@@ -33,6 +33,25 @@ def test_pooled_scores_are_those_of_all_trials_at_once(gqa: Any) -> None:
         assert pooled.meta[field] == together.meta[field]
 
 
+def test_the_null_of_pooled_scores_is_that_of_all_trials(gqa: Any) -> None:
+    trials = [random_trial(seed, n=20 + seed) for seed in range(5)]
+    how: dict[str, Any] = {"methods": "locos", "teacher_forced": True, "progress": False}
+
+    def scores(part: Any, draws: int) -> HeadScores:
+        return score_heads(gqa, part, null_spans=draws, **how)["locos"]
+
+    pooled = compare.pool_scores({"one": scores(trials[:2], 3), "other": scores(trials[2:], 3)})
+    torch.testing.assert_close(pooled.null, scores(trials, 3).null)
+    for one, other in ((3, 0), (0, 3), (2, 3)):
+        assert compare.pool_scores({"one": scores(trials[:2], one), "other": scores(trials[2:], other)}).null is None
+
+
+def test_pooled_scores_keep_the_settings_that_all_have() -> None:
+    one, other = made(settings={"kind": "zero", "metric": "logprob"}), made(ids=("c", "d"), settings={"kind": "zero"})
+    for pair in ((one, other), (other, one)):
+        assert compare.pool_scores(dict(zip("ab", pair, strict=True))).settings == {"kind": "zero"}
+
+
 @pytest.mark.parametrize(
     ("scores", "message"),
     [

@@ -123,6 +123,24 @@ def test_your_own_enter_in_the_same_way() -> None:
     torch.testing.assert_close(found["mine"].values, found["again"].values, rtol=0, atol=0)
 
 
+def test_what_your_own_needs_is_known_before_it_runs() -> None:
+    def own(material: Material) -> HeadScores:
+        raise AssertionError("not to be run")
+
+    with pytest.raises(ValueError, match=r"method mine: needs='needles': .*needle"):
+        Method("mine", "own", own, needs="needles")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="method mine: needs='documents' takes a Scorer"):
+        Method("mine", "own", own, needs="documents")
+
+
+def test_what_only_trials_take_is_refused_with_a_probe() -> None:
+    block = lh.repeated_blocks(model(), block=5, copies=2)
+    for given in ({"k": 2}, {"masks": 7}, {"seed": 1}, {"teacher_forced": False}, {"calibration": TRIALS}):
+        (name,) = given
+        with pytest.raises(ValueError, match=f"{name}= applies to trials of a task"):
+            lh.rank(model(), block, "induction", **given, **Q)
+
+
 def test_one_that_fails_costs_no_other_its_result() -> None:
     def broken(material: Material) -> HeadScores:
         raise RuntimeError("boom")
