@@ -27,7 +27,6 @@ from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks
-from lens_heads.runs.options import check_known
 from lens_heads.runs.typed import Default, typed
 from lens_heads.stats import Precision
 from lens_heads.trials.checked_tokens import several
@@ -107,7 +106,6 @@ def ablation_curve(
     if verdict is not None:
         sizes = sorted({*sizes, checks.whole_number("verdict", verdict, 1, shape.n_layers * shape.n_heads)})
     precision, selecting = options.pop("precision", None), options.pop("selecting", False)
-    check_known(options, AblationRun.__annotations__)
     if verdict is not None and selecting:
         raise ValueError("verdict= and selecting=True: trials that select prove nothing: run the verdict on others")
     precision = precision if precision is None or isinstance(precision, Precision) else Precision(precision)

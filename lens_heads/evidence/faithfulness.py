@@ -147,7 +147,7 @@ def faithfulness(
         >>> found.frame[found.frame["set"] == "top"]["value"].item() > 0.9
         True
     """
-    shape, options, name = require(model, "faithfulness", "writes"), Run.of(run, LoopOptions), check_measure(metric)
+    shape, options, name = require(model, "faithfulness", "writes"), Run.of(run), check_measure(metric)
     how = _How(outside, mlps, positions, reference)
     how.check(name)
     if reference is not None:

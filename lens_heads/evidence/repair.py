@@ -31,7 +31,7 @@ from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import checks, engine
 from lens_heads.runs.digests import digest
-from lens_heads.runs.options import LoopOptions, Run, check_known
+from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed
 from lens_heads.trials.checked_tokens import encode_all
@@ -83,7 +83,6 @@ def repair(
         >>> found.difference(lh.Condition.top("moved", 2), lh.Condition.none(), "logprob").value < 0
         True
     """
-    check_known(run, LoopOptions.__annotations__)
     shape, options = (
         require(model, "repair", "edits"),
         Run.of({**run, "batch_size": checks.whole_number("sets_per_pass", sets_per_pass)}),

@@ -10,7 +10,7 @@ from lens_heads.interventions.kinds import KINDS, NEEDS
 from lens_heads.interventions.spans import Part, Span
 from lens_heads.model.geometry import Model
 from lens_heads.model.support import require
-from lens_heads.runs.options import Run, RunOptions, check_known, split
+from lens_heads.runs.options import Run, RunOptions, split
 from lens_heads.runs.typed import LISTED
 
 
@@ -45,9 +45,8 @@ def ablation_run(
 ) -> tuple[Ablation, Run]:
     """The checked ablation and the complete run options.
 
-    ValueError for an option that this kind of ablation lacks, TypeError for one that neither runs nor any kind have.
+    ValueError for an option that this kind of ablation lacks.
     """
-    check_known(options, AblationRun.__annotations__)
     run, other = split(options)
     ablation = Ablation.of(model, kind, reference=other.pop("reference", None), options=taken(other))
     require(model, f"kind={ablation.kind!r}", *NEEDS[KINDS[ablation.kind].hook])

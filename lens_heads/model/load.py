@@ -21,7 +21,6 @@ from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import Model
 from lens_heads.model.gguf import loading, local_source
 from lens_heads.runs.hub import as_reachable, off_the_hub
-from lens_heads.runs.options import check_known
 from lens_heads.runs.reading import reason, user_path
 from lens_heads.runs.typed import LISTED, Default, typed
 
@@ -134,7 +133,6 @@ def load_model(
 
 def check_loading(name: str | Path, **options: Unpack[LoadOptions]) -> None:
     """All that `load_model` refuses before it reads a model: what is wrong with the options, and names of files that are not."""
-    check_known(options, LoadOptions.__annotations__)
     device, spread, revision = (options.get(each) for each in ("device", "device_map", "revision"))
     lens, bos, trusted = options.get("lens"), options.get("prepend_bos"), options.get("trust_remote_code", False)
     if device is not None and spread is not None:

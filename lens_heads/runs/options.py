@@ -5,7 +5,7 @@ Functions take them as plain keywords, `**run: Unpack[RunOptions]`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -54,9 +54,8 @@ class Run:
         whole_number("max_new_tokens", self.max_new_tokens, 0)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], takes: type = RunOptions) -> Run:
-        """The given options, and the defaults of the others. TypeError for an option that is not in `takes`."""
-        check_known(given, takes.__annotations__)
+    def of(cls, given: Mapping[str, Any]) -> Run:
+        """The given options, and the defaults of the others."""
         every = {**defaults_of(RunOptions), **given}
         return cls(**{field.name: every[field.name] for field in fields(cls)})
 
@@ -76,11 +75,3 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two dictionaries: the keywords that are run options, and all others."""
     known = [field.name for field in fields(Run) if field.name in given]
     return {name: given[name] for name in known}, {name: given[name] for name in given if name not in known}
-
-
-def check_known(given: Iterable[str], known: Iterable[str]) -> None:
-    """TypeError for the first unknown keyword, listing the known ones."""
-    known = list(known)
-    unknown = next((name for name in given if name not in known), None)
-    if unknown is not None:
-        raise TypeError(f"unexpected keyword argument {unknown!r}: the options are {', '.join(known)}")

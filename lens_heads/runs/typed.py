@@ -16,7 +16,7 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
@@ -72,7 +72,7 @@ def _typed(function: Function, defaults: Mapping[str, Any]) -> Function:
     def hints() -> dict[str, Any]:
         return _hints(function, signature)
 
-    open_ended = [name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD]
+    open_ended = _open_ended(signature)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -83,7 +83,10 @@ def _typed(function: Function, defaults: Mapping[str, Any]) -> Function:
             raise TypeError(_misfit(call.__name__, inspect.signature(call), kwargs, str(error))) from None
         for name, value in bound.arguments.items():
             if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-                _check_meant(function.__name__, value, signature, hints())
+                shown = inspect.signature(call)
+                unknown = [each for each in value if each not in shown.parameters]
+                if unknown and not _open_ended(shown):
+                    raise TypeError(_misfit(call.__name__, shown, unknown, ""))
                 bound.arguments[name] = {key: held(key, each, hints().get(key, Any)) for key, each in value.items()}
             elif signature.parameters[name].kind is not inspect.Parameter.VAR_POSITIONAL:
                 bound.arguments[name] = held(name, value, hints().get(name, Any))
@@ -342,12 +345,9 @@ def _hint(annotation: Any, spaces: dict[str, Any]) -> Any:
         return Any
 
 
-def _check_meant(name: str, given: Mapping[str, Any], signature: inspect.Signature, hints: Mapping[str, Any]) -> None:
-    """TypeError for an option that is one of the function's own arguments, misspelled; the function knows its other options."""
-    for each in given:
-        close = get_close_matches(each, signature.parameters, 1, 0.8) if each not in hints else []
-        if close:
-            raise TypeError(f"{name}: unexpected keyword argument {each!r}: did you mean {close[0]}?")
+def _open_ended(signature: inspect.Signature) -> list[str]:
+    """The `**name` of a function that takes keywords of any name."""
+    return [name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD]
 
 
 _EXAMPLES = {
@@ -358,12 +358,12 @@ _EXAMPLES = {
 """What may be given for arguments that have no default on purpose."""
 
 
-def _misfit(name: str, signature: inspect.Signature, given: Mapping[str, Any], error: str) -> str:
+def _misfit(name: str, signature: inspect.Signature, given: Iterable[str], error: str) -> str:
     """What is wrong with a call that does not fit, and what was meant."""
     parts = {each: one.kind for each, one in signature.parameters.items() if each not in ("self", "cls")}
     kinds = inspect.Parameter
     by_keyword = [each for each, kind in parts.items() if kind is kinds.KEYWORD_ONLY]
-    open_ended = [f"**{each}" for each, kind in parts.items() if kind is kinds.VAR_KEYWORD]
+    open_ended = [f"**{each}" for each in _open_ended(signature)]
     known = [each for each, kind in parts.items() if kind is not kinds.VAR_KEYWORD]
     unknown = None if open_ended else next((each for each in given if each not in known), None)
     by_place, named = [each for each in known if each not in by_keyword], ", ".join([*by_keyword, *open_ended])

@@ -224,7 +224,7 @@ NEIGHBOURS: list[tuple[str, Callable[[], Any], str]] = [
     ("other units pooled", lambda: lh.compare.pool_scores({"a": scores(), "b": other(score_unit="nats")}), "score_unit is ''"),
     (
         "other settings compared",
-        lambda: lh.compare.compare_checkpoints(scores(meta={"kind": "zero"}), scores(1, meta={"kind": "mean"}), k=2),
+        lambda: lh.compare.compare_checkpoints(scores(settings={"kind": "zero"}), scores(1, settings={"kind": "mean"}), k=2),
         "kind is 'zero' in one and 'mean' in the other",
     ),
     ("heads not measured", lambda: curve().heads(lh.Condition.top("mine", 3)), "nothing was measured for"),

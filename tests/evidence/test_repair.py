@@ -103,7 +103,7 @@ def test_continues_from_its_folder_and_refuses_another_aim(gqa: Any, tmp_path: P
 
 
 def test_errors_name_what_is_wrong(gqa: Any) -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'batch_size': the options are"):
+    with pytest.raises(TypeError, match="repair: unexpected keyword argument 'batch_size'"):
         lh.evidence.repair(gqa, [], ["L0H0"], batch_size=4)  # type: ignore[call-arg]
 
     def refused(match: str, heads: Any = HEADS, one: Any = None, towards: Any = "others", controls: Any = ()) -> None:

@@ -52,7 +52,7 @@ def sweep(
     `distinct`: a trial whose corruption changes nothing is omitted; ValueError if no other is left. `replacement`: what heads get
     in place of their own; ValueError if it was made on these pairs.
     """
-    options, name = Run.of(run, LoopOptions), check_measure(metric)
+    options, name = Run.of(run), check_measure(metric)
     check_positions(positions)
     shape, identity = require(model, method, "writes"), identified(model, "scores")
     trials = list(several(trials))

@@ -26,7 +26,6 @@ from lens_heads.model.hooks import hooked, running
 from lens_heads.model.modes import evaluating
 from lens_heads.ranking.gates.gate import Gate, GateBatch
 from lens_heads.runs import checks
-from lens_heads.runs.options import check_known
 from lens_heads.runs.shards import Result
 from lens_heads.runs.stopping import stoppable
 from lens_heads.runs.store import RunFolder
@@ -136,7 +135,6 @@ class State:
 
 def training_of(given: TrainingOptions, defaults: Training) -> tuple[Training, Path | str | None, bool]:
     """The method's own way to train with the user's options over it, the run folder, and whether to show progress."""
-    check_known(given, TrainingOptions.__annotations__)
     options: dict[str, Any] = dict(given)
     out, progress = options.pop("out", None), options.pop("progress", True)
     return replace(defaults, **options), out, progress

@@ -67,7 +67,7 @@ def score_documents(
     """
     checks.whole_number("chunk", chunk)
     require_raw_weights(model)
-    options, scorers = Run.of(run, LoopOptions), resolve_scorers(methods, "documents")
+    options, scorers = Run.of(run), resolve_scorers(methods, "documents")
     shape = require(model, "score_documents", "pattern")
     encoded = _encode(trials, model.tokenizer, shape, frame)
     settings = {

@@ -71,7 +71,7 @@ def probe_heads(
         >>> found.method, found.meta["chance"]
         ('probe', 0.5)
     """
-    options, shape = Run.of(run, LoopOptions), require(model, "probe_heads")
+    options, shape = Run.of(run), require(model, "probe_heads")
     checks.whole_number("folds", folds, 2)
     checks.count("null_draws", null_draws, 0)
     if checks.finite("strength", strength, 0) == 0:

@@ -143,7 +143,7 @@ def _of_another_kind(
     if len(kinds) > 1:
         raise ValueError(f"{' and '.join(sorted(kind.__name__ for kind in kinds))}: score different probes separately")
     (kind,) = kinds
-    return _PASSES[kind](model, listed, methods, Run.of(run, LoopOptions))
+    return _PASSES[kind](model, listed, methods, Run.of(run))
 
 
 def check_unused(teacher_forced: bool, direction: str | Path, null_spans: int, run: RunOptions) -> None:
