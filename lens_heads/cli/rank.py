@@ -60,6 +60,9 @@ def rank(
         check_corruption(corruption)
         check_corruptible(trials, corruption)
     selected, others = trials[: len(trials) - calibrate], trials[len(trials) - calibrate :]
+    for method in chosen:
+        if lacks := method.lacks(selected, bool(others)):
+            raise ValueError(f"method {method.name!r}: {lacks}")
     how: dict[str, Any] = {"out": out, "batch_size": batch_size, "max_new_tokens": max_new_tokens}
     how |= {"masks": n_masks, "calibration": others or None, "corruption": corruption, "seed": seed}
     if loading.plan:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _ABOUT = ("unit", "best", "selected", "signed", "score_unit", "evaluations", "base", "fit", "outcomes", "settings")
 """Attributes stored in score files under their own names."""
 
-SETTINGS = ("metric", "kind", "positions", "direction", "corruption")
+SETTINGS = ("metric", "kind", "positions", "direction", "corruption", "teacher_forced")
 """What scores of one method may have been made with, otherwise than others of it."""
 
 
@@ -71,8 +71,8 @@ class HeadScores(Drawn):
         base: the metric without ablation, the mean over the trials, of methods that ablate sets of heads (`localize_heads`).
         fit: the record of the `Fit` that a regression on masks is read from; empty for other methods.
         outcomes: how many trials came to which end (`score_heads`); empty for other methods.
-        settings: the metric, kind, positions, direction and corruption they were made with, as far as the method has them. Scores
-            of one method with other settings are not compared.
+        settings: the metric, kind, positions, direction, corruption and teacher forcing they were made with, as far as the method
+            has them. To compare scores of one method that differ in one of them is refused.
         model: the model the scores belong to.
         made_on: the trials the scores were made on, including those that did not count.
         meta: further information for readers.
@@ -115,6 +115,8 @@ class HeadScores(Drawn):
             raise TypeError(f"{self.method}: trial_ids={self.trial_ids!r}: must be a list with one id per trial")
         object.__setattr__(self, "trial_ids", tuple(self.trial_ids))
         object.__setattr__(self, "order", tuple(map(self._own, self.order)))
+        if not isinstance(self.settings, Mapping):
+            raise TypeError(f"{self.method}: settings={self.settings!r:.60}: must be a dictionary")
         check_shapes(self.method, self.values, self.per_trial, self.trial_ids)
         for name, known in (("unit", Unit), ("best", Best)):
             if getattr(self, name) not in get_args(known):
@@ -322,7 +324,8 @@ class HeadScores(Drawn):
         """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals; and the null) or "lists" (Wu et al.).
 
         "lists" is in the order of the published files, layer by layer, on which HeadKV's loader relies; "envelope" lists the best
-        head first. Floats survive the round trip exactly. ValueError if "lists" would lose something that decides the ranking.
+        head first. Floats survive the round trip exactly. ValueError if "lists" would lose something that decides the ranking,
+        and for a `meta` of your own with a name that the file needs.
         """
         if form == "lists":
             self._check_plain()
@@ -339,6 +342,12 @@ class HeadScores(Drawn):
         about |= {"order": [str(head) for head in self.order], "made_on": [one.record for one in self.made_on]}
         if not self._is_mean:
             about["values"] = self.values.tolist()
+        for name in self.meta.keys() & {*about, *_ABOUT, *RECORDED[1:]}:
+            if name not in about or self.meta[name] != about[name]:
+                raise ValueError(
+                    f"{self.method}: meta[{name!r}]={self.meta[name]!r:.60}: a score file has the scores' own {name} there, "
+                    f"{about.get(name)!r:.60}: give yours another name"
+                )
         bounds = self.interval()[1:] if len(self.per_trial) else (self.values, self.values)
         return write_envelope(
             path, self.ranking(), self.per_trial, self.trial_ids, {**self.meta, **about}, bounds, self.null

@@ -50,12 +50,19 @@ def by_scorer(scorer: Scorer, family: str = "", only_named: bool = False) -> Met
         scorer.name,
         family,
         rank,
-        NEEDS[scorer.probe],
+        _needs(scorer),
         lambda shape, masks, k: passes,
         only_named=only_named or scorer.only_named,
         scorer=scorer,
         **said,
     )
+
+
+def _needs(scorer: Scorer) -> Needs:
+    found = NEEDS[scorer.probe]
+    if "distractors" in scorer.needs:
+        found = "needle, distractor and wrong answer" if "wrong" in scorer.needs else "needle and distractor"
+    return "needle and wrong answer" if scorer.needs == {"wrong"} else found
 
 
 def _given(probe: Probe, material: Material) -> Any:

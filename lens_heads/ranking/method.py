@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
@@ -10,20 +10,29 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.styles import Marker
 from lens_heads.ranking.material import Material
-from lens_heads.ranking.one_pass.definition import Scorer
+from lens_heads.ranking.one_pass.definition import READS, REMEDIES, Scorer, lacking, without_distractor
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed_fields
+from lens_heads.trials.trial import AnyTrial
 
 Rank: TypeAlias = Callable[[Material], HeadScores]
-Needs = Literal["", "needle", "pairs", "pairs and others", "documents", "texts", "token maps"]
+Needs = Literal[
+    "",
+    "needle",
+    "needle and distractor",
+    "needle and wrong answer",
+    "needle, distractor and wrong answer",
+    "pairs",
+    "pairs and others",
+    "documents",
+    "texts",
+    "token maps",
+]
 Passes: TypeAlias = Callable[[HeadGeometry, int, int], float]
 LACKS = {
     "needle": "the prompts hold neither a needle nor their answer",
     "pairs": "the task has no counterfactual prompts",
     "others": "there are no other trials of the task: give calibration=",
-    "documents": "it reads documents: pass DocumentTrials in place of trials",
-    "texts": "it reads plain texts: pass lh.plain_texts(texts), or lh.repeated_blocks(model), in place of trials",
-    "token maps": "it reads weights: pass lh.token_maps(maps) in place of trials",
 }
 """What to say of trials that lack what a method needs."""
 
@@ -81,9 +90,16 @@ class Method:
             return LACKS["needle"]
         if "pairs" in self.needs and not material.pairs:
             return LACKS["pairs"]
-        if "others" in self.needs and not material.others:
+        found = self.lacks(material.trials, bool(material.others))
+        return found or (lacking(self.scorer, material.needled) if self.scorer else "")
+
+    def lacks(self, trials: Iterable[AnyTrial], others: bool) -> str:
+        """What can be said of it before there is a model: from the trials' texts, and whether there are `others`."""
+        if not self.takes_trials and self.scorer is not None:
+            return f"it reads {READS[self.scorer.probe]}: {REMEDIES[self.scorer.probe]} in place of trials"
+        if "others" in self.needs and not others:
             return LACKS["others"]
-        return "" if self.takes_trials else LACKS[self.needs]
+        return without_distractor(trials) if "distractor" in self.needs else ""
 
     @property
     def takes_trials(self) -> bool:

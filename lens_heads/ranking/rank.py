@@ -62,7 +62,8 @@ def rank(
         seed: of everything drawn.
         **run: see `runs.options.RunOptions`. In `out` every method has a folder of its own, and its scores in `<method>.json`.
 
-    Scorers share one pass, whatever their number. Of several methods one that fails is left out, with a warning.
+    Scorers share one pass, whatever their number; it is the first thing that runs, and the error of one ends it. Of the other
+    methods one that fails is left out, with a warning.
 
     Returns:
         HeadScores by the methods' names, in the order given.

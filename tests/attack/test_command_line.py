@@ -84,6 +84,8 @@ WRONG: list[tuple[str, str]] = [
     ("score -m MODEL -t gsm8k -w path=5", "path=5: must be a path"),
     ("score -m MODEL -t gsm8k -w path=", "path='': is empty"),
     ("score -m MODEL -t gsm8k -w path=NULL", "null.jsonl, line 1: expected an object"),
+    ("rank -m MODEL -w n=2 --methods qr --plan", "method 'qr': it reads documents: pass DocumentTrials"),
+    ("rank -m MODEL -w n=2 --methods aie", "method 'aie': there are no other trials of the task: give calibration="),
     ("score -m MODEL -w n=2 --methods locus", "did you mean 'locos'?"),
     ("score -m MODEL -w n=2 --batch-size 0", "--batch-size 0"),
     ("score -m MODEL -w n=2 --max-new-tokens -1", "--max-new-tokens -1"),

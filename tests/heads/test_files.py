@@ -272,6 +272,13 @@ def test_no_file_is_a_file_not_found(tmp_path: Path) -> None:
         HeadScores.load(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize("name", ["unit", "model", "made_on", "base", "settings", "begins"])
+def test_a_name_that_the_file_needs_is_no_ones_own(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"m: meta\['{name}'\]='mine': a score file has the scores' own {name} there"):
+        HeadScores.from_trials("m", torch.ones(1, 1, 1), ["a"], meta={name: "mine"}).save(tmp_path / "s.json")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     file = HeadScores.from_trials("m", torch.ones(1, 1, 1), ["a"]).save(tmp_path / "s.json")
     with pytest.raises(TypeError):

@@ -105,7 +105,7 @@ def test_methods_that_run_only_if_named_are_named_here_too() -> None:
     assert identity(method) == "locos_choice"
     with pytest.raises(ValueError, match="did you mean 'locos_choice'"):
         lh.rank(model(), TRIALS, "locos_choise", **Q)
-    with pytest.raises(ValueError, match="locos_choice compares the needle with a distractor"):
+    with pytest.raises(ValueError, match="method 'locos_choice': it compares the needle with a distractor"):
         lh.rank(model(), TRIALS, "locos_choice", **Q)
 
 
@@ -155,6 +155,10 @@ def test_one_that_fails_costs_no_other_its_result() -> None:
     with pytest.raises(TypeError, match="method wrong returned int: it must return HeadScores"):
         lh.rank(model(), TRIALS, wrong, **Q)
     assert not has_hooks(model())
+    mine = lh.Scorer("mine", lambda view: view.pattern.sum(-1).mean(-1) / view.nothing)
+    with pytest.raises(AttributeError) as caught:
+        lh.rank(model(), TRIALS, ["locos", mine], **Q)
+    assert caught.value.__notes__ == ["in the scorer 'mine'"]
 
 
 def test_a_folder_keeps_what_was_run(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("text for true", dict(flag="no"), "flag='no': must be True or False"),
     ("an option", dict(progress="no"), "progress='no': must be True or False"),
     ("a path", dict(out=5), "out=5: must be a path or None"),
+    ("another option", dict(progres=True), "unexpected keyword argument 'progres': did you mean progress?"),
     ("another name", dict(nanes=["a"]), "function: unexpected keyword argument 'nanes': did you mean names?"),
 ]  # fmt: skip
 

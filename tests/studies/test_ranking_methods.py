@@ -240,9 +240,12 @@ def test_a_plan_costs_one_measured_block(model: Any, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert all(part in shown for part in ("rank: search", "ablation", "faithfulness", "minutes"))
     assert "left out" not in shown
-    lh.studies.bench(model, "induction", ["locos", "greedy"], preset=replace(TINY, searched=20), plan=True)
-    shown = capsys.readouterr().out
-    assert "above 20 passes, so left out: greedy (23)" in shown
+    chosen = ["locos", "greedy", "qr", "locos_choice"]
+    lh.studies.bench(model, "induction", chosen, preset=replace(TINY, searched=20), plan=True)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "greedy is left out: about 23 passes, more than 20" in shown
+    assert "qr is left out: it reads documents" in shown
+    assert "locos_choice is left out: it compares the needle with a distractor" in shown
     assert "rank: search" not in shown
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from lens_heads.heads.styles import Marker
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed_fields
+from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.trial import AnyTrial
 
 Probe = Literal["needle", "documents", "repeated", "text", "pair", "weights"]
 """What is put into the model, and so what a scorer sees. "text" scorers also take a repeated probe, which is a text too."""
@@ -131,3 +133,27 @@ class Scorer:
     def _check(self, field: str, value: object, known: tuple[str, ...]) -> None:
         if value not in known:
             raise ValueError(f"scorer {self.name}: {field}={value!r}: use one of {', '.join(known)}")
+
+
+def lacking(scorer: Scorer, trials: Iterable[EncodedTrial]) -> str:
+    """What the trials lack for a method of needles, in words; empty if nothing."""
+    if "distractors" in scorer.needs and (found := without_distractor(trials)):
+        return found
+    without = next((trial.id for trial in trials if trial.wrong is None), None) if "wrong" in scorer.needs else None
+    if without is None:
+        return ""
+    return (
+        f"it compares the answer with a wrong one, and trial {without} has none that begins with another token: give wrong=, "
+        "or a distractor with such an answer"
+    )
+
+
+def without_distractor(trials: Iterable[AnyTrial]) -> str:
+    """What to say of trials of which one has no distractor; empty if all have."""
+    without = next((trial.id for trial in trials if not trial.distractors), None)
+    if without is None:
+        return ""
+    return (
+        f"it compares the needle with a distractor, and trial {without} has none: give Trial(distractors=), or take "
+        "tasks.packaged(distractors=1)"
+    )

@@ -15,7 +15,7 @@ from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.ranking.one_pass.capture import run_pass
 from lens_heads.ranking.one_pass.collecting import PassResult, score_trials
-from lens_heads.ranking.one_pass.definition import Probe, Scorer
+from lens_heads.ranking.one_pass.definition import Probe, Scorer, lacking
 from lens_heads.ranking.one_pass.documents import score_documents
 from lens_heads.ranking.one_pass.nulls import check_draws
 from lens_heads.ranking.one_pass.pairing import score_pairs
@@ -110,7 +110,8 @@ def score_heads(
     directions = Directions(model, shape, direction)
     for scorer in scorers:
         require(model, f"method {scorer.name!r}", *needs_of(scorer, directions.exact))
-        check_parts(scorer, encoded)
+        if lacks := lacking(scorer, encoded):
+            raise ValueError(f"method {scorer.name!r}: {lacks}")
     settings: dict[str, Any] = {"trials": trials_digest(encoded), "teacher_forced": teacher_forced}
     settings |= {"direction": directions.identity, "max_new_tokens": room or None}
     settings |= {"null_spans": null_spans} if null_spans else {}
@@ -179,18 +180,3 @@ def check_needles(trials: Iterable[AnyTrial]) -> None:
             f"trial {without} has no needle, but head scores compare the needle with the rest: use a task with needles, or "
             "causal methods"
         )
-
-
-def check_parts(scorer: Scorer, trials: Iterable[EncodedTrial]) -> None:
-    """ValueError for a trial without the distractor or the wrong answer that a method compares with."""
-    for trial in trials:
-        if "distractors" in scorer.needs and not trial.distractors:
-            raise ValueError(
-                f"{scorer.name} compares the needle with a distractor, and trial {trial.id} has none: give "
-                "Trial(distractors=), or take tasks.packaged(distractors=1)"
-            )
-        if "wrong" in scorer.needs and trial.wrong is None:
-            raise ValueError(
-                f"{scorer.name} compares the answer with a wrong one, and trial {trial.id} has none that begins with another "
-                "token: give wrong=, or a distractor with such an answer"
-            )

@@ -294,20 +294,26 @@ def _planned(
         model = loaded(one, options)
         shape = head_geometry(model)
         costs = {method.name: method.passes(shape, plan.masks, plan.k) for method in chosen}
-        able = [method for method in chosen if costs[method.name] <= plan.searched]
-        families = pd.Series({method.name: method.family for method in able}, dtype=object)
-        ranking = pd.Series(costs)[families.index].groupby(families, sort=False).sum() * plan.select
-        parts = {f"rank: {family}": float(passes) for family, passes in ranking.items()}
-        parts["ablation"] = len(plan.ks) * (len(able) * plan.test + plan.draws * plan.few)
-        parts["other task"] = (len(able) + plan.draws) * plan.other
-        parts["faithfulness"] = 6 * (len(able) + plan.kept_draws) * plan.pairs
         for task, setup in setups.items():
             trials, _ = setup.load(model, "test", plan.test)
+            why = {method.name: method.lacks(trials, plan.calibrate > 0) for method in chosen}
+            why |= {
+                name: why[name] or f"about {passes:.0f} passes, more than {plan.searched}"
+                for name, passes in costs.items()
+                if passes > plan.searched
+            }
+            able = [method for method in chosen if not why[method.name]]
+            families = pd.Series({method.name: method.family for method in able}, dtype=object)
+            ranking = pd.Series(costs)[families.index].groupby(families, sort=False).sum() * plan.select
+            parts = {f"rank: {family}": float(passes) for family, passes in ranking.items()}
+            parts["ablation"] = len(plan.ks) * (len(able) * plan.test + plan.draws * plan.few)
+            parts["other task"] = (len(able) + plan.draws) * plan.other
+            parts["faithfulness"] = 6 * (len(able) + plan.kept_draws) * plan.pairs
             minutes = minutes_per_pass(model, trials, plan.batch_size)
-            about = {"model": f"{shape.name}, {task}"}
-            rows += [about | {"stage": part, "passes": n, "minutes": n * minutes} for part, n in parts.items()]
-        dear = ", ".join(f"{name} ({passes:.0f})" for name, passes in costs.items() if passes > plan.searched)
-        if dear:
-            console.print(tables.plain(f"{shape.name}: above {plan.searched} passes, so left out: {dear}"))
+            about = f"{shape.name}, {task}"
+            rows += [{"model": about, "stage": part, "passes": n, "minutes": n * minutes} for part, n in parts.items()]
+            for name, reason in why.items():
+                if reason:
+                    console.print(tables.plain(f"{about}: {name} is left out: {reason}"))
     tables.show(tables.planned(pd.DataFrame(rows), "bench: what it would cost, in passes of one trial"))
     return Bench([], pd.DataFrame())

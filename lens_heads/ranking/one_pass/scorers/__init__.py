@@ -122,9 +122,15 @@ def is_ours(scorer: Scorer) -> bool:
 def scored(scorer: Scorer, view: Any, n_heads: int, rows: int | None = None) -> Float[Tensor, "head *row"]:
     """A scorer's result, on the CPU. ValueError unless it is one score per head, or per head and row if `rows` says how many.
 
+    An error of its own has a note that names it.
+
     A user's own scorer reads copies, because `view.pattern[..., 0] = 0` would otherwise reach other scorers and the model.
     """
-    score = checks.numbers(scorer.score(view if is_ours(scorer) else copied(view)))
+    try:
+        score = checks.numbers(scorer.score(view if is_ours(scorer) else copied(view)))
+    except Exception as error:
+        error.add_note(f"in the scorer {scorer.name!r}")
+        raise
     wanted = (n_heads,) if rows is None else (n_heads, rows)
     if not isinstance(score, Tensor) or tuple(score.shape) != wanted:
         found = f"shape {list(score.shape)}" if isinstance(score, Tensor) else type(score).__name__
