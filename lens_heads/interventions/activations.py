@@ -58,6 +58,9 @@ class MeanActivations:
     model: ModelIdentity = ModelIdentity("")
     prompts: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"MeanActivations({list(self.z.shape)}, {len(self.trial_ids)} trials, {self.model})"
+
     @property
     def made_on(self) -> tuple[MadeOn, ...]:
         """The trials, as rankings record theirs."""

@@ -47,6 +47,9 @@ class RowActivations:
     made_on: ClassVar[tuple[MadeOn, ...]] = ()
     """Nothing leaks from donors: another trial may well be one. That none is its own is checked where trials run."""
 
+    def __repr__(self) -> str:
+        return f"RowActivations({list(self.z.shape)}, {self.model})"
+
     def __post_init__(self) -> None:
         typed_fields(self)
         check_finite("z", self.z, "the rows of the donors")

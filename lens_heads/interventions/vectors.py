@@ -48,6 +48,9 @@ class HeadVectors:
     model: ModelIdentity = ModelIdentity("")
     prompts: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"HeadVectors({list(self.z.shape)}, {len(self.trial_ids)} trials, {self.model})"
+
     def __post_init__(self) -> None:
         typed_fields(self)
         if self.z.ndim != 3:

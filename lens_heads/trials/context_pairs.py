@@ -63,10 +63,13 @@ AnyContext: TypeAlias = ContextPair | AnyTrial
 
 @dataclass(frozen=True, eq=False)
 class PairProbe:
-    """Pairs for `score_heads`; see `pair`."""
+    """Pairs for `score_heads`; see `context_pairs`."""
 
     pairs: tuple[AnyContext, ...]
     without: Without = "needle"
+
+    def __repr__(self) -> str:
+        return f"PairProbe({len(self.pairs)} pairs, without={self.without!r})"
 
     def encode(self, tokenizer: Any, shape: HeadGeometry) -> list[ContextPair]:
         """Every pair in tokens, checked."""

@@ -49,10 +49,13 @@ class EncodedText:
 
 @dataclass(frozen=True, eq=False)
 class TextProbe:
-    """Texts for `score_heads`; see `text`."""
+    """Texts for `score_heads`; see `plain_texts`."""
 
     texts: tuple[AnyText, ...]
     min_distance: int = MIN_DISTANCE
+
+    def __repr__(self) -> str:
+        return f"TextProbe({len(self.texts)} texts, min_distance={self.min_distance})"
 
     def encode(self, tokenizer: Any, shape: HeadGeometry) -> list[EncodedText]:
         """Every text in tokens. ValueError naming the first that is too short or too long, or has ids of another model."""

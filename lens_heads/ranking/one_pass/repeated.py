@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -31,11 +31,11 @@ PARTIAL = "\ufffd"
 class RepeatedProbe:
     """`tokens` [position]: a block of `block` distinct tokens `copies` times, after a BOS where the model's prompts have one."""
 
-    tokens: Int[Tensor, " position"]
+    tokens: Int[Tensor, " position"] = field(repr=False)
     block: int
     copies: int
     seed: int
-    vocabulary: str = ""
+    vocabulary: str = field(default="", repr=False)
 
     @property
     def start(self) -> int:

@@ -60,7 +60,7 @@ class EncodedMap:
 
 @dataclass(frozen=True, eq=False)
 class WeightsProbe:
-    """Maps by name for `score_heads`; see `weights`."""
+    """Maps by name for `score_heads`; see `token_maps`."""
 
     maps: Mapping[str, TokenMap] | None
 
@@ -156,6 +156,10 @@ def by_map(scores: HeadScores) -> dict[str, HeadScores]:
 
 def _pairs(name: str, given: Any) -> tuple[tuple[str | int, str | int], ...]:
     """A map's pairs, given as such or as a mapping. ValueError naming the first that is none."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(
+            f"map {name!r}: {given!r:.60} must be pairs (token, its image), or a mapping of tokens to images"
+        )
     listed = list(given.items()) if isinstance(given, Mapping) else list(given)
     for one in listed:
         if isinstance(one, str) or not isinstance(one, Sequence) or len(one) != 2:
