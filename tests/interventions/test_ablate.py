@@ -418,8 +418,8 @@ def test_a_head_that_does_not_exist(model: Any, head: Any) -> None:
 WRONG = {
     "unknown kind": ({"kind": "erase"}, r"unknown kind of ablation 'erase': the kinds are zero, mean, .*identity"),
     "unknown option": (
-        {"kind": "streaming", "window": 3},
-        r"kind='streaming' has no option 'window': its options are sink, recent",
+        {"kind": "streaming", "factor": 3},
+        r"kind='streaming' has no option 'factor': its options are sink, recent",
     ),
     "option where there is none": (
         {"kind": "query_zero", "factor": 2.0},

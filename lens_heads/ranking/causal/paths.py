@@ -106,7 +106,7 @@ def path_patch(
         "senders": "all" if senders is None else [str(head) for head in chosen],
         "receivers": [str(head) for head in to] or "logits",
         "component": component if to else None,
-        "base": base,
+        "base_run": base,
         "freeze_mlps": freeze_mlps,
     }
     return sweep(model, "path_patch", trials, score, metric, "all", corruption, run, **more)

@@ -103,11 +103,11 @@ def test_planted_heads_tell_the_logits_and_nobody_else() -> None:
 
 def test_the_result_says_what_the_path_was(gqa: Any) -> None:
     found = lh.path_patch(gqa, [trial_of(random_pair())], "L0H1", ["L2H0"], component="k", progress=False)
-    assert {key: found.meta[key] for key in ("senders", "receivers", "component", "base", "freeze_mlps")} == {
+    assert {key: found.meta[key] for key in ("senders", "receivers", "component", "base_run", "freeze_mlps")} == {
         "senders": ["L0H1"],
         "receivers": ["L2H0"],
         "component": "k",
-        "base": "clean",
+        "base_run": "clean",
         "freeze_mlps": False,
     }
 
@@ -121,7 +121,7 @@ def test_the_result_says_what_the_path_was(gqa: Any) -> None:
         (None, ["L5H1"], {}, "head L5H1 does not exist"),
         (["L0H9"], "logits", {}, "head L0H9 does not exist"),
         (None, "logits", {"component": "z"}, "component='z': must be 'q', 'k' or 'v'"),
-        (None, "logits", {"base": "dirty"}, "base='dirty': use 'clean'"),
+        (None, "logits", {"base_run": "dirty"}, "base='dirty': use 'clean'"),
     ],
 )
 def test_bad_input_is_refused(senders: Any, receivers: Any, options: Any, message: str) -> None:

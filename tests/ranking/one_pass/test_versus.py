@@ -70,11 +70,12 @@ def test_several_are_five_methods_and_none_runs_unless_it_is_named() -> None:
 
 def test_a_trial_without_a_distractor_is_refused(gqa: Any) -> None:
     with pytest.raises(
-        ValueError, match="locos_vs_distractor compares the needle with a distractor, and trial random-1 has"
+        ValueError,
+        match="method 'locos_vs_distractor': it compares the needle with a distractor, and trial random-1 has",
     ):
         lh.score_heads(gqa, [TRIAL, random_trial(1)], "locos_vs_distractor", **Q)
     with pytest.raises(
-        ValueError, match="dla_choice compares the answer with a wrong one, and trial random-1 has none"
+        ValueError, match="method 'dla_choice': it compares the answer with a wrong one, and trial random-1 has none"
     ):
         lh.score_heads(gqa, [TRIAL, random_trial(1)], "dla_choice", **Q)
 
