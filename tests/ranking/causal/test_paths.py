@@ -121,7 +121,7 @@ def test_the_result_says_what_the_path_was(gqa: Any) -> None:
         (None, ["L5H1"], {}, "head L5H1 does not exist"),
         (["L0H9"], "logits", {}, "head L0H9 does not exist"),
         (None, "logits", {"component": "z"}, "component='z': must be 'q', 'k' or 'v'"),
-        (None, "logits", {"base_run": "dirty"}, "base='dirty': use 'clean'"),
+        (None, "logits", {"base": "dirty"}, "base='dirty': use 'clean'"),
     ],
 )
 def test_bad_input_is_refused(senders: Any, receivers: Any, options: Any, message: str) -> None:
