@@ -41,7 +41,7 @@ def choosing(results: Results) -> str:
         )
     for name, one in models.items():
         if "areas" in one:
-            parts += [f"### {name}: rankings over all k, mean ablation", _areas(one), _heads(one)]
+            parts += [f"### {name}: rankings over all k, mean ablation", _areas(one), _heads(one), _seeds(one)]
     return section(*parts)
 
 
@@ -115,6 +115,24 @@ def _heads(one: Row) -> str:
         "Each head alone, with what it writes if the other needle is asked for. "
         f"{meaning} of {len(rows)} carry some of the choice with a literal share below a half.\n\n"
         + table(columns, rows)
+    )
+
+
+def _seeds(one: Row) -> str:
+    rows = [
+        [
+            f"`{row['method']}`",
+            str(row["seed"]),
+            str(row["k"]),
+            span(row["cost"], row["low"], row["high"]),
+            num(row["area"]),
+            f"{row['shared']} of {row['k']}",
+        ]
+        for row in one["seeds"]
+    ]
+    columns = ["ranking", "selection seed", "k", "of the choice, nats", "over log k", "shared with the first seed"]
+    return "The heads of other selection questions on the same test questions, mean ablation.\n\n" + table(
+        columns, rows
     )
 
 

@@ -55,7 +55,8 @@ def found_in(planted: Planted, out: Path, plan: Preset = PLAN) -> ChoosingFindin
         return begun
     run = StageRun.begin(out / "run", {}, Console(quiet=True))
     both = (study.asked_twice(one.passing, plan.max_trials) for one in (select, test))
-    return measured(begun, study.Setup(model, plan, *both, out / "run"), run)
+    more = {seed: planted.trials(24, seed=seed, distractors=1) for seed in (3, 4)}
+    return measured(begun, study.Setup(model, plan, *both, out / "run", more), run)
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,13 @@ def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, Choos
     assert table.loc["patching", "verdict"] == HOLDS
     assert table.loc["turns", "verdict"] == HOLDS
     assert set(ChoosingStudy(PLAN, "own").registered()["id"]) == set(table.index)
+    seeds = found.frames["seeds"].set_index(["method", "seed"])
+    assert set(seeds.index.get_level_values("seed")) == {11, 3, 4}
+    for method, k in ((name, found.k[name]) for name in ("locos", "attention_mass", "patching")):
+        first = seeds.loc[method, 11]
+        top = found.curves["mean"].difference(lh.Condition.none(), lh.Condition.top(method, k), "choice_margin")
+        assert (first["cost"], first["shared"]) == (pytest.approx(top.value), k)
+    assert (seeds.loc["patching", "low"] > 0).all()
     tables = {"judged_trials": found.trials["judged_trials"], "ability_trials": ability_table(found.able)}
     again = script("verdicts").choosing_again(tables, json.loads(json.dumps(found.notes())))
     pd.testing.assert_frame_equal(again["claims"].set_index("id"), table)

@@ -18,6 +18,7 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, harms
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.grouping import COLUMNS
+from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.stats import Interval
@@ -165,6 +166,28 @@ def looked_at(found: ChoosingFinding) -> pd.DataFrame:
         row |= {"literal": float("nan") if found.literal is None else found.literal[condition.method]}
         rows.append(row | {f"rank by {method}": at[condition.method] for method, at in places.items()})
     return pd.DataFrame(rows).sort_values("cost", ascending=False, ignore_index=True)
+
+
+def by_seed(curve: AblationCurve, scores: Mapping[str, HeadScores], k: Mapping[str, int]) -> pd.DataFrame:
+    """A row per method and selection seed: what its top heads take of the choice at the method's k and over log k, and how many
+    of them are those of the method's first seed. `scores` go by "method, seed N"."""
+    over, rows = areas(curve, metric=METRIC).set_index("method"), []
+    first: dict[str, set[Head]] = {}
+    for name, one in scores.items():
+        method, _, seed = name.partition(", seed ")
+        top = one.ranking()[: k[method]]
+        cost = curve.difference(Condition.none(), Condition.top(name, k[method]), METRIC)
+        row = {
+            "method": method,
+            "seed": int(seed),
+            "k": k[method],
+            "cost": cost.value,
+            "low": cost.low,
+            "high": cost.high,
+        }
+        row |= {"shared": len(first.setdefault(method, set(top)).intersection(top)), "area": over.loc[name, "area"]}
+        rows.append(row | {"heads": ", ".join(map(str, top))})
+    return pd.DataFrame(rows).sort_values(["method", "seed"], kind="stable", ignore_index=True)
 
 
 def by_meaning(heads: pd.DataFrame) -> int:

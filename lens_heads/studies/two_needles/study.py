@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
@@ -59,6 +59,7 @@ from lens_heads.studies.two_needles.claims import (
     ability_table,
     by_kind,
     by_meaning,
+    by_seed,
     claims,
     kinds,
     looked_at,
@@ -68,7 +69,9 @@ from lens_heads.trials.exchanges import exchange_questions
 from lens_heads.trials.trial import AnyTrial, Trial
 
 LEADS = (LEAD, "attention_mass", PATCHED)
-"""The rankings whose heads are looked at one by one."""
+"""The rankings whose heads are looked at one by one, and found again on other selection questions."""
+MORE_SEEDS = (21, 31)
+"""Seeds of the further selections: other passages of the selection half."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +113,17 @@ def can(model: Model, trials: Sequence[AnyTrial], plan: Preset, out: Path) -> Pa
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """What the stages after the gate share: the questions that rank, those that judge, and the model's folder."""
+    """What the stages after the gate share: the questions that rank, those that judge, and the model's folder.
+
+    `more`: by seed, the passages of further selections.
+    """
 
     model: Model
     plan: Preset
     select: Sequence[AnyTrial]
     test: Sequence[AnyTrial]
     out: Path
+    more: Mapping[int, Sequence[AnyTrial]] = field(default_factory=dict)
 
     @cached_property
     def means(self) -> MeanActivations:
@@ -150,12 +157,12 @@ class Setup:
         return ablation_curve(self.model, {TASK: trials}, rankings, **{**how, **options})
 
 
-def ranked(setup: Setup) -> dict[str, HeadScores]:
-    """Every method's ranking, from the questions that rank."""
+def ranked(setup: Setup, methods: Sequence[str] = METHODS) -> dict[str, HeadScores]:
+    """The methods' rankings and that of patching, from the questions that rank."""
     options: dict[str, Any] = {"out": setup.out / "scores", "batch_size": setup.plan.batch_size}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Tables show a method that ranks nothing.
-        scores = dict(rank(setup.model, setup.select, list(METHODS), **options))
+        scores = dict(rank(setup.model, setup.select, list(methods), **options))
     patched = patch_heads(
         setup.model,
         setup.select,
@@ -194,6 +201,27 @@ def single(setup: Setup, scores: Mapping[str, HeadScores]) -> dict[str, Head]:
     """The first heads of each leading ranking, by name, to be exchanged alone."""
     heads = [head for name in LEADS if name in scores for head in scores[name].ranking()[: setup.plan.alone]]
     return {str(head): head for head in dict.fromkeys(heads)}
+
+
+def reselected(setup: Setup) -> dict[str, HeadScores]:
+    """The leading rankings again, from the passages of other seeds, by method and seed. Seeds of which the model answers too few
+    passages are left out."""
+    found: dict[str, HeadScores] = {}
+    methods = [name for name in LEADS if name != PATCHED]
+    for seed, trials in setup.more.items():
+        folder = setup.out / f"seed-{seed}"
+        drawn = can(setup.model, trials, setup.plan, folder / "ability")
+        passages = comparable(setup.model, drawn.passing)[: setup.plan.choose]
+        if len(passages) >= FEWEST:
+            again = replace(setup, select=asked_twice(passages), out=folder)
+            found |= {f"{name}, seed {seed}": one for name, one in ranked(again, methods).items()}
+    return found
+
+
+def rejudged(setup: Setup, scores: Mapping[str, HeadScores]) -> AblationCurve:
+    """What the heads of every seed cost under the first kind, each method's own and those found again."""
+    how = setup.kind(KINDS[0]) | {"controls": ()}
+    return setup.ablate("seeds", setup.test, scores, ks=setup.capped(setup.plan.ks), **how)
 
 
 def literal(setup: Setup) -> HeadScores:
@@ -273,7 +301,9 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
             found.frames["question"] = question.frame
         if first.able.does and judging.able.does and min(len(ranking), len(passing)) >= FEWEST:
             rank, judge = asked_twice(ranking[: plan.choose]), asked_twice(passing, plan.max_trials)
-            found = measured(found, Setup(model, plan, rank, judge, folder), run)
+            task, arguments = plan.select
+            more = {seed: trials_of((task, {**arguments, "seed": seed})) for seed in MORE_SEEDS}
+            found = measured(found, Setup(model, plan, rank, judge, folder, more), run)
         tables.show(tables.plain(found.sentence))
         found.frames["claims"] = claims(found)
         return found
@@ -293,6 +323,8 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
             "ability": 2 * (select + test),
             "question": 3 * min(ASKED, select),
             "ranking": 2 * min(plan.choose, select) * 4,
+            "other seeds": len(MORE_SEEDS) * (2 * select + 2 * min(plan.choose, select) * (4 + heads // 20))
+            + judged * 2,
             # Where only the last row is ablated, one prefill serves all sets of heads: about so many more in all.
             "judging": len(KINDS) * judged * 3,
             "everywhere": whole * (1 + len(plan.whole_ks) * (len(LEADS) + 1 + plan.whole_draws)),
@@ -337,6 +369,9 @@ def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFin
     k = run.stage("choice", chosen, setup, scores)
     curves = run.stage("judging", judged, setup, scores)
     copied = run.stage("reading", literal, setup)
+    first = {f"{name}, seed {setup.plan.select[1]['seed']}": scores[name] for name in LEADS if name in scores}
+    every = first | run.stage("other seeds", reselected, setup)
+    again = run.stage("judging of seeds", rejudged, setup, every)
     tables.show(tables.curve(curves[KINDS[0]], METRIC))
     found = replace(found, k=k, scores=scores, curves=curves, literal=copied)
     found.frames.update(
@@ -344,6 +379,8 @@ def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFin
         answer_areas=by_kind(curves, "logprob", LEAD),
         judged=together({kind: curve.frame for kind, curve in curves.items()}, "kind"),
         heads=looked_at(found),
+        seeds=by_seed(again, every, k),
     )
+    found.trials["seed_trials"] = again.per_trial
     found.trials["judged_trials"] = together({kind: curve.per_trial for kind, curve in curves.items()}, "kind")
     return found
