@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lens_heads.evidence.words import ranged
 from lens_heads.studies.claims import published
 
 from .locos_limits import BENEFIT, LATER, literal, over_k, random_sets, shown_by
@@ -109,9 +110,9 @@ def _told(claim: Row | None) -> str:
     lost = f"; {percent(claim['share'])} of the benefit" if claim["share"] is not None else ""
     # A file of an older run knows no random sets: what would have told is then not known either.
     sets = claim.get("sets_would_tell")
-    with_sets = f" and {sets:.0f} random sets" if sets else ""
+    with_sets = f" and {ranged(int(sets))} random sets" if sets else ""
     more = (
-        f"; {claim['would_tell']:.0f}{with_sets} would tell"
+        f"; {ranged(int(claim['would_tell']))}{with_sets} would tell"
         if claim["would_tell"] and "sets_would_tell" in claim
         else ""
     )

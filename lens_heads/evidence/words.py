@@ -19,6 +19,8 @@ MARGIN = 0.25
 HALF = 0.5
 """The share of the needle's benefit that must be lost for "breaks"."""
 ALPHA = 0.05
+HALVED = 4
+"""Half the effect takes so many times the trials."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,14 @@ class Verdict(Tabled):
 
     @property
     def more(self) -> str:
-        """What would have told, as the end of a sentence; empty without a number."""
+        """What would have told, as the end of a sentence; empty without a number.
+
+        From the effect seen to half of it, which takes `HALVED` times as many.
+        """
         if not self.would_tell:
             return ""
-        sets = f" and {self.sets_would_tell} random sets" if self.sets else ""
-        return f"; about {self.would_tell} trials{sets} would tell"
+        sets = f" and {ranged(self.sets_would_tell)} random sets" if self.sets_would_tell else ""
+        return f"; about {ranged(self.would_tell)} trials{sets} would tell"
 
     @property
     def sets_would_tell(self) -> int | None:
@@ -94,6 +99,11 @@ class Verdict(Tabled):
         told = {"verdict": self.word, "because": self.because, "trials": self.trials}
         told |= {"would_tell": self.would_tell, "sets_would_tell": self.sets_would_tell}
         return {"question": self.question, **bounds, "p": self.p, **told}
+
+
+def ranged(n: int) -> str:
+    """How many would have told the effect seen, and one half as large."""
+    return f"{n} to {HALVED * n}"
 
 
 @typed

@@ -122,7 +122,8 @@ def test_where_random_sets_carry_the_variance_trials_alone_are_not_said_to_tell(
     assert few.word == UNTOLD
     assert few.would_tell is not None
     assert few.sets_would_tell == few.would_tell  # As many sets as trials to begin with.
-    assert f"about {few.would_tell} trials and {few.sets_would_tell} random sets would tell" in str(few)
+    n, sets = few.would_tell, few.sets_would_tell
+    assert f"about {n} to {4 * n} trials and {sets} to {4 * sets} random sets would tell" in str(few)
     assert negligible(curve(20, 2 * few.would_tell), 5).word == UNTOLD
     assert few.row()["sets_would_tell"] == few.sets_would_tell
 

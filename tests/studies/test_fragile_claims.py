@@ -176,7 +176,7 @@ def test_heads_that_cost_nothing_are_not_called_interchangeable_or_restored() ->
 def test_a_claim_that_cannot_be_told_says_how_many_trials_would_have_told() -> None:
     table = claims_of_model("tiny", PLAN, frames(0.05, 0.0, 0.6), Gap(Interval(0, -1, 1), 0.5, 40), 64).set_index("id")
     assert table.loc["transfer", "would_tell"] == 80  # Twice the distance takes four times the trials.
-    assert table.loc["transfer", "found"] == "0.05; about 80 trials and 160 random sets would tell"
+    assert table.loc["transfer", "found"] == "0.05; about 80 to 320 trials and 160 to 640 random sets would tell"
     assert math.isnan(table.loc["interchangeable", "would_tell"])
     assert table.loc["transfer", "n"] == "20 trials"
     lacking = {**frames(1, 0, 1), "recovery_differences": pd.DataFrame({"k": [], "set": [], "of": []})}

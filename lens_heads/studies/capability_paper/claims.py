@@ -18,6 +18,7 @@ from lens_heads.compare import overlap_by_depth
 from lens_heads.compare.universal import Universal
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, bound, judged_break, judged_spared
+from lens_heads.evidence.words import ranged
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.head import Head
 from lens_heads.stats import Interval, difference
@@ -166,7 +167,7 @@ def claims(finding: CapabilityFinding) -> pd.DataFrame:
         for name, found in RULES[claim["rule"]](finding, claim["threshold"]):
             if found.would_tell:  # Trials and draws of masks narrow an interval only together.
                 draws = math.ceil(plan.mask_draws * found.would_tell / found.trials)
-                text = f"{found.because}; about {found.would_tell} trials and {draws} draws of masks would tell"
+                text = f"{found.because}; about {ranged(found.would_tell)} trials and {ranged(draws)} draws of masks would tell"
                 found = replace(found, because=text)
             by = found.share if claim["rule"] == "carries" else None
             about = {"capability": name, "trials": found.trials, "would_tell": found.would_tell}
