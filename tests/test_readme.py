@@ -193,7 +193,7 @@ def fragile_sentences() -> list[str]:
 
     with_qwen = [row_of(pair, "tasks alike") for pair in found["pairs"][1:]]
     own, others = sources("the task's own heads"), sources("other tasks' heads")
-    margin = the(published("lens_heads.studies.fragile_paper.claims")["model"], id="interchangeable")["threshold"]
+    relative = the(published("lens_heads.studies.fragile_paper.claims")["model"], id="interchangeable")["relative"]
     preset = next(iter(models))["settings"]["preset"]
     cells = {
         "heads ablated": [f"{one['heads_for_k'][str(preset['headline_k'])]} of {one['heads']}" for one in models],
@@ -206,7 +206,7 @@ def fragile_sentences() -> list[str]:
         f"looks alike in Gemma and SmolLM2 {correlated('tasks alike')}, but random heads alone give r = "
         f"{row_of(found['pairs'][0], 'random heads alone')['r']:.2f}, and it cannot be told inside one format of answers "
         f"{correlated('inside strata')}",
-        f"On Qwen the margin of that claim is {100 * margin / own[2]['beyond']:.0f} % of what they cost",
+        f"On Qwen, within {'a quarter' if relative == 0.25 else relative} of what they cost, that cannot be told",
         "nor in the pairs with Qwen (" + ", ".join(f"p = {one['p']:.3f}" for one in with_qwen) + ")",
     ]
 
@@ -265,7 +265,7 @@ def test_the_verdicts_behind_the_other_studies() -> None:
         for id in ("transfer", "interchangeable")
     }
     assert said["transfer"] == {GEMMA: "holds", SMOL: "cannot be told", QWEN: "holds"}
-    assert said["interchangeable"] == {GEMMA: "holds", SMOL: "does not hold", QWEN: "holds"}
+    assert said["interchangeable"] == {GEMMA: "holds", SMOL: "does not hold", QWEN: "cannot be told"}
     assert {claim(pair, "fragility")["verdict"] for pair in facts["pairs"]} == {"cannot be told"}
     capabilities = stored("capability")["models"]
     alone = {name: claim(one, "alone")["verdict"] for name, one in capabilities.items()}

@@ -61,6 +61,11 @@ def shares(found: Verdict) -> dict[str, float]:
     return dict(zip(("share", "share_low", "share_high"), found.share, strict=True))
 
 
+def margin(claim: Claim, effect: float) -> float:
+    """The margin of a claim that something costs no more: its `threshold`, and at most the `relative` share of an effect."""
+    return min(claim["threshold"], claim["relative"] * max(effect, 1e-9))  # A margin is above 0.
+
+
 def nothing(why: str) -> Verdict:
     """Nothing was measured."""
     return Verdict("", UNTOLD, why)

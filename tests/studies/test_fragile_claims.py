@@ -173,6 +173,12 @@ def test_heads_that_cost_nothing_are_not_called_interchangeable_or_restored() ->
     assert said == "0.6; own heads 0.05 [-0.05, 0.15] nats beyond random ones, p 0.024"
 
 
+def test_a_margin_is_no_more_than_a_quarter_of_the_effect() -> None:
+    """Own heads that cost 1 nat may cost 0.2 more than they cost others, but not heads that cost 0.4."""
+    words = {own: verdicts(frames(0.05, 0.1, 0.6, own=own))["interchangeable"] for own in (1.0, 0.4)}
+    assert words == {1.0: HOLDS, 0.4: UNTOLD}
+
+
 def test_a_claim_that_cannot_be_told_says_how_many_trials_would_have_told() -> None:
     table = claims_of_model("tiny", PLAN, frames(0.05, 0.0, 0.6), Gap(Interval(0, -1, 1), 0.5, 40), 64).set_index("id")
     assert table.loc["transfer", "would_tell"] == 80  # Twice the distance takes four times the trials.

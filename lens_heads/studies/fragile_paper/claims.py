@@ -35,7 +35,7 @@ from lens_heads.stats import (
 )
 from lens_heads.stats.intervals import NOTHING
 from lens_heads.stats.shares import are_shares
-from lens_heads.studies.claims import Claim, nothing, published, row, told
+from lens_heads.studies.claims import Claim, margin, nothing, published, row, told
 from lens_heads.studies.finding import Finding, meaning
 from lens_heads.studies.fragile_paper.sources import ALL, METRIC, OTHERS, OWN, Gap, related_gap, sources
 from lens_heads.studies.pages import ends
@@ -267,7 +267,8 @@ def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame]
         # Trials and random sets narrow an interval only together: so many times the sets of a claim that has some.
         sets = getattr(plan, claim["draws"]) if "draws" in claim else 0
         one = Verdict("", UNTOLD, text, found, trials=n, sets=sets)
-        one = told(one, claim["threshold"], possible and answers(right), most=claim["rule"] == "at_most")
+        at = margin(claim, own.value) if "relative" in claim else claim["threshold"]
+        one = told(one, at, possible and answers(right), most=claim["rule"] == "at_most")
         one = replace(one, because=f"{text}{one.more}{idle}{costly if requires else ''}")
         rows.append(row(claim, one, p=p, **words(plan)) | _about(claim, plan, model, f"{n} trials", one.would_tell))
     return pd.DataFrame(rows, columns=COLUMNS).astype({"would_tell": float})

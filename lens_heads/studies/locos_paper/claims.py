@@ -31,7 +31,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.runs import checks
 from lens_heads.stats import Precision
-from lens_heads.studies.claims import Claim, published, row, shares
+from lens_heads.studies.claims import Claim, margin, published, row, shares
 from lens_heads.studies.finding import Finding, meaning, records
 from lens_heads.studies.presets import TaskCall, described, read_presets, trials_of
 from lens_heads.trials.trial import Trial
@@ -195,6 +195,11 @@ class LocosFinding(Finding):
         others = {"cri": self.patched, "literal_share": self.literal}
         return {**self.scores, **{name: found for name, found in others.items() if found is not None}}
 
+    @property
+    def effect(self) -> float:
+        """What LOCOS's heads cost retrieval beyond random heads, in nats, which margins are compared with."""
+        return harms(self.headline[TASK], LEAD, self.k).cost.value
+
     def notes(self) -> dict[str, Any]:
         note = self.recovered.examples if isinstance(self.recovered, Recovery) else self.recovered
         return {
@@ -274,7 +279,7 @@ RULES: dict[str, Callable[[AblationCurve, Claim, LocosFinding], Verdict]] = {
         curve, claim["ranking"], found.baseline if claim["other"] == "baseline" else claim["other"], found.k
     ),
     "beats_parts": _beats_parts,
-    "negligible": lambda curve, claim, found: negligible(curve, found.k, margin=claim["threshold"]),
+    "negligible": lambda curve, claim, found: negligible(curve, found.k, margin=margin(claim, found.effect)),
     "harms": lambda curve, claim, found: harms(curve, claim["ranking"], found.k),
-    "spared": lambda curve, claim, found: spared(curve, claim["ranking"], found.k, margin=claim["threshold"]),
+    "spared": lambda curve, claim, found: spared(curve, claim["ranking"], found.k, margin=margin(claim, found.effect)),
 }
