@@ -21,7 +21,8 @@ def bench(
         typer.Option(
             "--task",
             "-t",
-            help="retrieval, ioi, arithmetic, induction, capitals, copy_colors, or any task with halves; repeatable.",
+            help="retrieval, choice, ioi, arithmetic, induction, capitals, copy_colors, greater_than, or any task with halves; "
+            "repeatable.",
         ),
     ] = None,
     with_: With = None,

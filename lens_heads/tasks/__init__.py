@@ -40,6 +40,7 @@ from lens_heads.tasks.code import humaneval, mbpp
 from lens_heads.tasks.colored_objects import colored_objects
 from lens_heads.tasks.continuation import continuation
 from lens_heads.tasks.copy_colors import copy_colors
+from lens_heads.tasks.greater_than import greater_than
 from lens_heads.tasks.gsm8k import gsm8k
 from lens_heads.tasks.induction import induction
 from lens_heads.tasks.ioi import ioi
@@ -88,6 +89,7 @@ TASKS: dict[str, Task] = {
     "key_value": Task(key_value, "which value a random key has in a JSON object: copying without meaning"),
     "colored_objects": Task(colored_objects, "the colour of one of three objects: with answer choices"),
     "copy_colors": Task(copy_colors, "the letter of an object's colour among lettered choices"),
+    "greater_than": Task(greater_than, "a year after the one at which something began: with two choices"),
     "succession": Task(succession, "the next day, month, letter or number: with answer choices"),
     "word_pairs": Task(word_pairs, "antonyms, past tenses or capitals, shown by examples alone: true or shuffled ones"),
     "rhyme": Task(rhyme, "a word that rhymes with a given one: no needle, with answer choices"),
@@ -111,6 +113,7 @@ TASKS: dict[str, Task] = {
 HALVES = (
     *("packaged", "musique", "sec10k", "sec10k_documents", "arithmetic", "capitals", "induction", "rhyme"),
     *("continuation", "ioi", "swearing", "key_value", "colored_objects", "copy_colors", "succession", "word_pairs"),
+    "greater_than",
 )
 """Tasks with two disjoint splits: "select" to find heads, "test" to evaluate them."""
 OF_DOCUMENTS = ("sec10k_documents", "qrhead")
@@ -158,7 +161,16 @@ def load(name: str, **arguments: Any) -> list[Any]:
 
 
 __all__ = ["HALVES", "OF_DOCUMENTS", "TASKS", "Task", "add_distractors", "exchange_questions", "load", "to_select"]
-__all__ += ["arithmetic", "babilong", "capitals", "colored_objects", "continuation", "copy_colors", "induction"]
+__all__ += [
+    "arithmetic",
+    "babilong",
+    "capitals",
+    "colored_objects",
+    "continuation",
+    "copy_colors",
+    "greater_than",
+    "induction",
+]
 __all__ += ["ioi", "key_value", "musique", "niah", "nolima"]
 __all__ += [
     "packaged",

@@ -75,6 +75,7 @@ class Trial:
     `corrupt`: the question of its counterfactual, which has another answer, for runs that compare the two; of several, the first
     with as many tokens is taken. If none has, the haystack ends as many tokens sooner or later, so that the runs align.
     `choices`: the options of a multiple-choice question, one of them `answer`; the model chooses the likeliest.
+    `joined`: the answer goes on with the prompt's last word or number, without a space: "the year 17", "32".
     `group`: trials of one group (a company, a needle, a name) share what their answers depend on. They are never split
     between selection and evaluation, and intervals resample them whole. A tuple names groups of two kinds that cross.
     Without a group, trials count as dependent only if they share the needle.
@@ -104,6 +105,7 @@ class Trial:
     group: str | tuple[str, ...] = ""
     corrupt: str | tuple[str, ...] = ()
     distractors: tuple[Distractor, ...] = ()
+    joined: bool = False
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -118,6 +120,7 @@ class Trial:
         text(owner, "answer", self.answer, empty=False)
         check_parts(owner, self.meta, self.judge)
         held(f"{owner}: chat", self.chat, bool | None)
+        held(f"{owner}: joined", self.joined, bool)
         object.__setattr__(self, "aliases", texts(owner, "aliases", self.aliases))
         object.__setattr__(self, "choices", checked_choices(self.choices, self.answer, self.id))
         checks.finite(f"{owner}: depth", self.depth, 0, 1)
@@ -172,7 +175,7 @@ class Trial:
                 "chat=False for a text that has its frame already, or take the token out"
             )
         ending = after + suffix or tokenizer.decode(body[-8:]) or before
-        spaced = ending[-1:].isspace()
+        spaced = self.joined or ending[-1:].isspace()
         return EncodedTrial(
             tokens=tokens + tail,  # type: ignore[arg-type]  # lists are converted
             needle=needle,

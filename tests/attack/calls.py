@@ -198,6 +198,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "arithmetic": (tasks.arithmetic, lambda: dict(n=2)),
     "word_pairs": (tasks.word_pairs, lambda: dict(n=2)),
     "copy_colors": (tasks.copy_colors, lambda: dict(n=2)),
+    "greater_than": (tasks.greater_than, lambda: dict(n=2)),
     "packaged": (tasks.packaged, lambda: dict(n=2)),
     "bootstrap_means": (stats.bootstrap_means, lambda: dict(values=torch.rand(6, 2))),
     "top_k_stability": (stats.top_k_stability, lambda: dict(per_trial=torch.rand(6, 4).numpy(), k=2)),

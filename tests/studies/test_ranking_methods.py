@@ -142,8 +142,7 @@ def test_a_second_call_runs_nothing_and_says_the_same(model: Any, done: Any, mon
         raise AssertionError("it is stored")
 
     for module, name in (
-        (study, "evaluate"),
-        (study, "counted"),
+        (import_module("lens_heads.studies.ranking_methods.ranking"), "counted"),
         (grid, "answer_batch"),
         (import_module("lens_heads.evidence.faithfulness"), "_measured"),
     ):
@@ -249,9 +248,25 @@ def test_a_plan_costs_one_measured_block(model: Any, capsys: pytest.CaptureFixtu
     assert "rank: search" not in shown
 
 
+def test_a_choice_is_judged_by_its_margin_and_only_where_the_model_does_the_task(model: Any, tmp_path: Path) -> None:
+    found = lh.studies.bench(model, "greater_than", ["locos", "random_numbers"], preset=TINY, out=tmp_path / "run")
+    (cell,) = found.cells
+    assert (cell.metric, cell.does) == ("choice_margin", False)
+    top = cell.curve.values(lh.Condition.top("locos", 2), "choice_margin")
+    lost = cell.curve.values(lh.Condition.none(), "choice_margin")[top.index] - top
+    pd.testing.assert_series_equal(cell.damage("locos")[0], lost, check_names=False)
+    again = Bench.load(tmp_path / "run").cells[0]
+    assert (again.metric, again.does, again.ability) == (cell.metric, cell.does, cell.ability)
+    pd.testing.assert_frame_equal(again.damage("locos"), cell.damage("locos"))
+    assert recommend(found, budgets=1e9).frame["method"].tolist() == [""]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "does not do this task" in page
+    assert "whose choices have a margin of" in page
+
+
 @pytest.mark.parametrize("task", SETUPS)
 def test_every_task_has_pairs_and_a_needle(model: Any, task: str) -> None:
-    more = {"context_length": 480} if task == "retrieval" else {}
+    more = {"context_length": 700} if task in ("retrieval", "choice") else {}
     found = gather(model, setup_of(task, more), 4, 2)
     assert len(found.trials) == len(found.pairs) == len(found.needled) == 4
     assert [trial.id for trial in found.trials] == [pair.id for pair in found.pairs]
@@ -259,7 +274,7 @@ def test_every_task_has_pairs_and_a_needle(model: Any, task: str) -> None:
     for trial in found.needled:
         start, end = trial.needle  # type: ignore[misc]
         held = model.tokenizer.decode(trial.tokens[start:end])
-        assert held.strip() == trial.answer or (start, end) == trial.question or task == "retrieval"
+        assert held.strip() == trial.answer or (start, end) == trial.question or task in ("retrieval", "choice")
 
 
 def test_a_prompt_that_is_all_question_without_the_answer_has_no_needle(model: Any) -> None:
@@ -300,7 +315,7 @@ def known() -> tuple[Any, Cell]:
         patch.setitem(study.SETUPS, "other", Planted("other", {}, "remove", "other"))
         judged = study.judge(truth.model, "planted", setup, found.scores, given.reference, plan, None)
     return truth, study.cell_of(
-        "planted", "planted", plan, {method.name: method.family for method in methods}, found, judged
+        "planted", "planted", plan, {method.name: method.family for method in methods}, found, judged, "logprob"
     )
 
 

@@ -147,6 +147,7 @@ def test_the_table_lists_the_tasks() -> None:
         "key_value",
         "colored_objects",
         "copy_colors",
+        "greater_than",
         "succession",
         "word_pairs",
         "rhyme",

@@ -84,8 +84,10 @@ class Bench(Drawn):
 
     @cached_property
     def overall(self) -> pd.DataFrame:
-        """A row per method, over all models and tasks: see `across`."""
-        return across(self.frame)
+        """A row per method, over all models and the tasks that they do: see `across`."""
+        idle = {(cell.model, cell.task) for cell in self.cells if cell.does is False}
+        done = [pair not in idle for pair in zip(self.frame["model"], self.frame["task"], strict=True)]
+        return across(self.frame[done] if any(done) else self.frame)
 
     def cell(self, model: str | None = None, task: str | None = None) -> Cell:
         """The cell of a model and task; either may be omitted if there is one. ValueError for one that does not exist."""

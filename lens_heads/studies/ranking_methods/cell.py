@@ -21,6 +21,7 @@ from lens_heads.runs.files import write_atomic
 from lens_heads.runs.tables import write_table
 from lens_heads.stats import Interval, crossed_interval, difference, ratio_interval
 from lens_heads.studies.finding import plain
+from lens_heads.studies.ranking_methods.presets import METRIC
 
 if TYPE_CHECKING:
     pass
@@ -28,7 +29,6 @@ from lens_heads.studies.ranking_methods.stored_cells import CELL, read_cell, sto
 
 RANDOM = "random heads"
 """The row of random sets of heads, of all draws together."""
-METRIC = "logprob"
 NONE = Interval(math.nan, math.nan, math.nan)
 _TABLES = ("curve", "other", "kept")
 By = Literal["damage", "faithfulness"]
@@ -39,7 +39,9 @@ class Cell:
     """One model and task.
 
     `about`: a row per method with family, passes, seconds and stability. `curve` and `other`: ablation on the task and on
-    another. `kept`: faithfulness, None without pairs. `left_out`: why a method has no row.
+    another. `kept`: faithfulness, None without pairs. `left_out`: why a method has no row. `metric`: what heads take from on the
+    task, the answer's log-probability or the margin of the choice, both in nats; on the other task it is the former. `ability`:
+    what the model can do of the task, and `does` whether it does it; None of a task without choices.
     """
 
     model: str
@@ -50,6 +52,9 @@ class Cell:
     other: AblationCurve
     kept: FaithfulnessCurve | None
     left_out: dict[str, str] = field(default_factory=dict)
+    metric: str = METRIC
+    ability: str = ""
+    does: bool | None = None
 
     @property
     def methods(self) -> list[str]:
@@ -66,15 +71,15 @@ class Cell:
         return Condition.random(k) if method == RANDOM else Condition.top(method, k)
 
     def damage(self, method: str, k: int | None = None, other: bool = False) -> pd.DataFrame:
-        """What ablating k heads takes from the answer's log-probability (nats per token): a row per trial, a column per draw."""
-        curve = self.other if other else self.curve
-        lost = curve.draws(self.condition(method, k or self.k), METRIC).dropna()
-        none = curve.draws(Condition.none(), METRIC)[0]
+        """What ablating k heads takes from the metric, in nats: a row per trial, a column per draw."""
+        curve, metric = (self.other, METRIC) if other else (self.curve, self.metric)
+        lost = curve.draws(self.condition(method, k or self.k), metric).dropna()
+        none = curve.draws(Condition.none(), metric)[0]
         return lost.rsub(none.loc[lost.index], axis=0)
 
     def area(self, method: str) -> pd.DataFrame:
         """The damage averaged over log k: a row per trial, a column per draw."""
-        return over_log_k(self.curve, [self.condition(method, k) for k in self.ks], METRIC)
+        return over_log_k(self.curve, [self.condition(method, k) for k in self.ks], self.metric)
 
     def interval(self, values: pd.DataFrame, level: float = 0.95, other: bool = False) -> Interval[float]:
         """The mean with its interval over trials and draws."""
@@ -196,6 +201,7 @@ class Cell:
                 write_table(folder / f"{name}.parquet", one.per_trial.drop(columns=["answer", "text"], errors="ignore"))
                 metas[name] = stored_meta(one)
         text = {"model": self.model, "task": self.task, "k": self.k, "left_out": self.left_out}
+        text |= {"metric": self.metric, "ability": self.ability, "does": self.does}
         text |= {"about": self.about.to_dict("records"), "meta": metas}
         write_atomic(folder / CELL, json.dumps(plain(text), indent=1) + "\n")
 

@@ -58,9 +58,12 @@ PRESETS = read_presets(__name__, Preset)
 """`quick` leaves out whatever takes more than 40 passes, `default` more than 150; `thorough` takes hours."""
 
 
+METRIC, CHOICE = "logprob", "choice_margin"
+
+
 @dataclass(frozen=True)
 class Setup:
-    """A task of the table: its name, its arguments, its corruption, and the other task that shows specificity.
+    """A task of the table: its name, its arguments, its corruption, the other task that shows specificity, and its metric.
 
     `corruption`: as in `make_pairs`; None for a task without pairs. `spare`: how many times the wanted trials are loaded, since
     those without a counterfactual of their length are left out.
@@ -71,6 +74,7 @@ class Setup:
     corruption: str | None = "counterfactual"
     other: str = "arithmetic"
     spare: float = 1.0
+    metric: str = METRIC
 
     def load(self, model: Model, split: str, n: int) -> tuple[list[EncodedTrial], list[EncodedTrial]]:
         """The first n trials of a split, in tokens, and their pairs. ValueError if there are fewer."""
@@ -94,13 +98,16 @@ class Setup:
         return trials[:n], pairs[:n]
 
 
+_PASSAGES = {"context_length": 280}
 SETUPS: dict[str, Setup] = {
-    "retrieval": Setup("packaged", {"context_length": 280}, "remove"),
+    "retrieval": Setup("packaged", _PASSAGES, "remove"),
     "ioi": Setup("ioi", {}, spare=5.0),
     "arithmetic": Setup("arithmetic", {"digits": 1}, other="capitals"),
     "induction": Setup("induction", {}, spare=1.5),
     "capitals": Setup("capitals", {}, spare=1.4),
     "copy_colors": Setup("copy_colors", {}),
+    "greater_than": Setup("greater_than", {}, metric=CHOICE),
+    "choice": Setup("packaged", {**_PASSAGES, "distractors": 1, "questions": "direct"}, spare=2.0, metric=CHOICE),
 }
 """The tasks that are set up by name. Any other task with two halves runs with its default arguments."""
 

@@ -120,7 +120,7 @@ def _choice(cell: Cell, budget: float, before: str, by: By, level: float) -> dic
     able = [name for name in cell.methods if passes[name] <= budget and family[name] != "baseline"]
     ranked = sorted(able, key=lambda name: -cell.goodness(name, by))
     best, same = ranked[0] if ranked else "", []
-    if not best or not beyond(best, RANDOM).low > 0:
+    if not best or cell.does is False or not beyond(best, RANDOM).low > 0:
         best = before = ""
     elif (
         before

@@ -28,7 +28,7 @@ REMEDY = "delete its folder and run lens-heads bench again with the same --out, 
 
 
 def read_cell(folder: Path, metric: str, reserved: str) -> dict[str, Any]:
-    """The fields of the `Cell` in a folder. `metric`: what every ablated trial has; `reserved`: what no method is called.
+    """The fields of the `Cell` in a folder. `metric`: what trials of the other task have; `reserved`: what no method is called.
 
     FileNotFoundError for a folder without it. ValueError naming the file and field or row for anything that is damaged, of
     another task or model, lacks a method, or is not finite.
@@ -40,7 +40,8 @@ def read_cell(folder: Path, metric: str, reserved: str) -> dict[str, Any]:
     model, task, k = read.text("model"), read.text("task"), read.whole("k", 1)
     about = _about(read, reserved)
     metas = read.inside("meta")
-    curve, other = (_curve(folder, metas.inside(name), name, metric) for name in ("curve", "other"))
+    own = read.text("metric") if "metric" in read.found else metric  # Older files have one alone.
+    curve, other = (_curve(folder, metas.inside(name), name, one) for name, one in (("curve", own), ("other", metric)))
     kept = _kept(folder, metas.inside("kept")) if "kept" in metas.found else None
     _check_task(metas.inside("curve"), folder / "curve.parquet", curve, task)
     _check_task(metas.inside("other"), folder / "other.parquet", other, metas.inside("other").text("task"))
@@ -69,6 +70,11 @@ def read_cell(folder: Path, metric: str, reserved: str) -> dict[str, Any]:
             raise ValueError(f"{file}: value {error}; {REMEDY}") from None
     left_out = read.inside("left_out")
     parts = {"model": model, "task": task, "k": k, "about": about, "curve": curve, "other": other, "kept": kept}
+    able = read.found.get("does")
+    if not isinstance(able, bool | None):
+        raise read.wrong("does", able, "true, false or null")
+    ability = read.text("ability") if able is not None else ""
+    parts |= {"metric": own, "ability": ability, "does": able}
     return parts | {"left_out": {name: left_out.text(name) for name in left_out.found}}
 
 

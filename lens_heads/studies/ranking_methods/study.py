@@ -18,6 +18,7 @@ import pandas as pd
 from rich.console import Console
 
 from lens_heads import plots, report
+from lens_heads.answering.ability import Ability, ability
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.faithfulness import faithfulness
@@ -42,8 +43,8 @@ from lens_heads.studies.finding import plain
 from lens_heads.studies.pages import Shown
 from lens_heads.studies.presets import named_preset
 from lens_heads.studies.ranking_methods.bench import PLANTED, Bench
-from lens_heads.studies.ranking_methods.cell import METRIC, Cell
-from lens_heads.studies.ranking_methods.presets import PRESETS, SETUPS, Preset, Setup, gather, setup_of
+from lens_heads.studies.ranking_methods.cell import Cell
+from lens_heads.studies.ranking_methods.presets import METRIC, PRESETS, SETUPS, Preset, Setup, gather, setup_of
 from lens_heads.studies.ranking_methods.ranking import MethodRankings, planted_quality, rank_all
 from lens_heads.studies.ranking_methods.recommend import GOALS, recommend
 from lens_heads.studies.runner import Models, PresetOf, StudyRunOptions, at_work, loaded, minutes_per_pass, ready
@@ -58,6 +59,7 @@ class Judged:
     curve: AblationCurve
     other: AblationCurve
     kept: FaithfulnessCurve | None
+    able: Ability | None
 
 
 def judge(
@@ -69,7 +71,8 @@ def judge(
     plan: Preset,
     folder: Path | None,
 ) -> Judged:
-    """Ablation curves on the task and on its other task, and faithfulness, of all rankings and of random heads."""
+    """What the model can do of the task, and of all rankings and of random heads the ablation curves on it and on its other task,
+    and faithfulness."""
     (trials, pairs), other = setup.load(model, "test", plan.test), SETUPS[setup.other]
 
     def at(name: str) -> Path | None:
@@ -82,6 +85,8 @@ def judge(
         controls = Controls("random", plan.draws, trials=plan.few)
         return ablation_curve(model, {task: on}, dict(scores), ks=ks, controls=controls, **how)
 
+    chosen = all(trial.choices for trial in trials)
+    able = ability(model, trials, batch_size=plan.batch_size, out=at("ability")) if chosen else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Ties are the methods' own.
         curve = ablated(name, trials, reference, plan.ks, "ablation")
@@ -95,7 +100,7 @@ def judge(
             kept = faithfulness(
                 model, pairs[: plan.pairs], dict(scores), controls=controls, out=at("kept"), positions="all"
             )
-    return Judged(curve, beside, kept)
+    return Judged(curve, beside, kept, able)
 
 
 COLUMNS = ("damage", "area", "beyond_random", "share", "specific", "cpr_log", "cpr", "auroc")
@@ -139,8 +144,10 @@ def _shown(bench: Bench, cell: Cell) -> Shown:
         chosen = kept.frame[kept.frame["method"].isin([*best, "any"])]
         figures["kept"] = plots.faithfulness_curves(chosen, kept.mlps)
     left_out = "; ".join(f"{name} ({why})" for name, why in cell.left_out.items())
-    none = cell.curve.values(Condition.none(), METRIC)
+    none = cell.curve.values(Condition.none(), cell.metric)
     words = {"cell": cell, "trials": len(none), "base": none.mean()}
+    words["ability"] = f" {cell.model} {cell.ability}." if cell.ability else ""
+    words["metric"] = "answers have a log-probability" if cell.metric == METRIC else "choices have a margin"
     words["left_out"] = f" Left out: {left_out}." if left_out else ""
     return Shown(words, {"methods": rows[[*shown, "cmd", "heads_for_80", "stability"]]}, figures)
 
@@ -164,8 +171,8 @@ def bench(
 
     Args:
         models: names as `load_model` takes them, or loaded models.
-        tasks: names of `SETUPS` (retrieval, ioi, arithmetic, induction, capitals, copy_colors), or of any task with two
-            halves.
+        tasks: names of `SETUPS` (retrieval, ioi, arithmetic, induction, capitals, copy_colors, greater_than, choice), or of any
+            task with two halves.
         methods: names as in `lh.methods`, your own `Scorer`s, `Method`s, `HeadScores`, or functions of `Material`; None: all
             that apply. Each gets a row.
         preset: "default", "quick", "thorough", or your own `Preset`.
@@ -233,7 +240,7 @@ def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan:
         raise ValueError(f"no method ranked the heads of {name} on {task}: {found.left_out}")
     judged = judge(model, task, setup, found.scores, material.reference, plan, folder)
     families = {method.name: method.family for method in chosen}
-    cell = cell_of(name, task, plan, families, found, judged)
+    cell = cell_of(name, task, plan, families, found, judged, setup.metric)
     if folder is not None:
         cell.save(folder)
         best = sorted(cell.methods, key=lambda method: -cell.goodness(method, "damage"))[:SHOWN]
@@ -243,7 +250,13 @@ def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan:
 
 
 def cell_of(
-    model: str, task: str, plan: Preset, families: Mapping[str, str], found: MethodRankings, judged: Judged
+    model: str,
+    task: str,
+    plan: Preset,
+    families: Mapping[str, str],
+    found: MethodRankings,
+    judged: Judged,
+    metric: str,
 ) -> Cell:
     """A cell from the rankings and what their heads did."""
     k = min(plan.k, max(one.k for one in judged.curve.conditions()))
@@ -252,7 +265,9 @@ def cell_of(
         | _stability(scores, found.halves.get(name), k)
         for name, scores in found.scores.items()
     ]
-    return Cell(model, task, k, pd.DataFrame(rows), judged.curve, judged.other, judged.kept, found.left_out)
+    able = {} if judged.able is None else {"ability": str(judged.able), "does": judged.able.does}
+    parts = (judged.curve, judged.other, judged.kept, found.left_out)
+    return Cell(model, task, k, pd.DataFrame(rows), *parts, metric=metric, **able)
 
 
 def _stability(scores: HeadScores, halves: tuple[HeadScores, HeadScores] | None, k: int) -> dict[str, float]:
