@@ -34,7 +34,7 @@ PYTEST := $(BIN)/python -m pytest -n 2
 test: $(VENV)/.ready lint types
 	$(PYTEST) --dist worksteal -m "not slow and not notebook"
 
-# What takes longer than a second: whole studies, real models, kills, statistics over many seeds. Files stay together, for what
+# What takes longer than half a second: whole studies, real models, kills, statistics over many seeds. Files stay together, for what
 # they make once.
 slow: $(VENV)/.ready
 	$(PYTEST) --dist loadfile -m "slow and not notebook"
@@ -43,9 +43,9 @@ slow: $(VENV)/.ready
 rounding: $(VENV)/.ready
 	ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 $(PYTEST) --dist worksteal -m "not slow" tests/ranking/causal tests/ranking/gates tests/evidence/test_recovery.py tests/evidence/test_repair.py tests/evidence/test_faithfulness.py tests/model/test_devices.py tests/ranking/one_pass/test_score_heads.py
 
-# While you work: one architecture, and no attacks.
+# While you work: one architecture, few examples, and no attacks.
 quick: $(VENV)/.ready lint
-	$(PYTEST) --dist worksteal -m "not slow and not wide and not notebook" --ignore tests/attack
+	$(PYTEST) --dist worksteal --hypothesis-profile quick -m "not slow and not wide and not notebook" --ignore tests/attack
 
 # WHICH="01 or 04": only these.
 notebooks: $(VENV)/.ready

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -24,6 +25,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers side by side take a core each, and so do the kernels and commands they start.
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
+
+
+hypothesis.settings.register_profile("quick", max_examples=10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -50,6 +50,7 @@ def test_files_of_a_folder_are_told_apart(folder: Path) -> None:
     assert [pair for pair in itertools.combinations(sorted(names), 2) if alike(*pair)] == []
 
 
+@pytest.mark.slow
 def test_a_class_has_a_name_of_its_own() -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for path in FILES:

@@ -149,6 +149,7 @@ def test_a_failing_cell_is_caught(tmp_path: Path) -> None:
         run(written("x = 1", "raise ValueError('no such head')"), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_kernel_is_the_running_interpreter_in_the_given_folder(tmp_path: Path) -> None:
     done = run(written("import os, sys\nprint(sys.executable)\nprint(os.getcwd())"), tmp_path)
     executable, folder = done.cells[1].outputs[0].text.splitlines()

@@ -270,6 +270,7 @@ def test_why_explains_a_prompt_of_one_s_own() -> None:
     assert found.tried.as_much == 0
 
 
+@pytest.mark.slow
 def test_a_part_of_a_prompt_is_marked_in_whole_tokens() -> None:
     tokenizer = real_model("smollm2-135m-instruct").tokenizer
     for chat in (False, True):

@@ -58,6 +58,7 @@ def test_every_question_is_asked_of_another_passage() -> None:
         lh.sanity.permuted_questions(random_trial(0))
 
 
+@pytest.mark.slow
 def test_three_prompts_of_every_trial(tmp_path: Path) -> None:
     """The gold answer stays; with a distractor, the other question is its own."""
     model, trials = tiny("llama-gqa"), lh.tasks.packaged(split="select", n=6, distractors=1, context_length=300)

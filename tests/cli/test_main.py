@@ -131,6 +131,7 @@ def test_prompts_begin_as_the_command_says(
     assert json.loads((out / "run.json").read_text())["settings"]["begins"] == begins
 
 
+@pytest.mark.slow
 def test_scores_are_held_against_other_spans(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     arguments = ["score", "-m", str(folder), *task(needles(tmp_path / "data"), "one"), "--teacher-forced"]
@@ -264,6 +265,7 @@ def test_score_files_of_one_method_keep_their_own_names(tmp_path: Path, monkeypa
     assert list(cli_ablate._rankings([files[0], Path("locos.json")])) == ["locos", "b/locos"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "splits"),
     [

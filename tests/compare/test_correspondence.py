@@ -67,6 +67,7 @@ def test_every_head_of_a_permuted_copy_is_found(arch: str) -> None:
     assert not has_hooks(tiny(arch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["patterns", "cka"])
 def test_one_part_is_enough_for_a_copy(part: str) -> None:
     copy, truth = permuted("llama-gqa")
@@ -86,6 +87,7 @@ def test_accuracy_falls_with_noise_on_the_weights() -> None:
     assert rates[2] < 0.5
 
 
+@pytest.mark.slow
 def test_a_distance_that_forgets_what_heads_do_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_combined", lambda parts, weights: parts["depth"])
     copy, truth = permuted("llama-gqa")

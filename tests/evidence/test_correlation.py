@@ -48,6 +48,7 @@ def looped(a: pd.DataFrame, b: pd.DataFrame) -> tuple[float, float]:
 # The numbers
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PUBLISHED.exists(), reason=f"{PUBLISHED} is not there")
 @pytest.mark.parametrize(
     ("a", "b", "r2", "p"),

@@ -228,6 +228,7 @@ def test_random_heads_run_on_the_first_trials_only(gqa: Any) -> None:
     np.testing.assert_allclose(both["logprob"], both["logprob_few"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_controls_are_the_leads_unless_told(gqa: Any) -> None:
     both = {"lead": LEAD, "other": OTHER}
 

@@ -117,6 +117,7 @@ def test_random_heads_may_be_heads_of_a_set() -> None:
     assert set(drawn[(drawn["set"] == "random") & (drawn["k"] == 1)]["heads"]) >= {str(COPIER), str(WRITER)}
 
 
+@pytest.mark.slow
 def test_the_matrix_is_the_frame_source_by_task(found: Generality) -> None:
     table = found.frame.set_index(["source", "task"])
     for column in ("damage", "beyond_random", "base"):

@@ -143,6 +143,7 @@ def test_no_random_heads_when_none_are_asked_for(gqa: Any) -> None:
 # What is run, and how often
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_sets_that_sources_share_are_run_once(gqa: Any, counted: Counted) -> None:
     twins = {"one": ["L0H1", "L2H2"], "two": ["L2H2", "L0H1"], "three": ["L1H3", "L0H1"]}

@@ -27,6 +27,7 @@ def rate(cell: Any) -> float:
     return cell["matches"] / cell["attempts"]
 
 
+@pytest.mark.slow
 @published
 def test_the_published_matrix_comes_out() -> None:
     m = read_counts(RUN)

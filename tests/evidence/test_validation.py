@@ -79,6 +79,7 @@ def test_drops_are_those_of_full_forwards_with_hooks() -> None:
     assert not has_hooks(copy)
 
 
+@pytest.mark.slow
 def test_the_partners_in_a_copy_break_the_same_tasks_and_random_heads_do_not() -> None:
     frame = validation().frame.set_index(["method", "task", "set"])
     for group in GROUPS:

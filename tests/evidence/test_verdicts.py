@@ -153,6 +153,7 @@ def test_a_set_that_random_ones_match_does_not_break() -> None:
     assert "rank 4 among 40 random sets" in found.because
 
 
+@pytest.mark.slow
 def test_spared_is_a_test_of_equivalence() -> None:
     sure = spared(made(np.random.default_rng(4), 100, lost=0.05, spread=0.2), "lead")
     assert sure.word == HOLDS

@@ -118,6 +118,7 @@ def test_the_lists_form_is_in_the_order_on_which_headkv_relies(tmp_path: Path) -
     assert next(iter(json.loads(before.save(tmp_path / "s.json").read_text())["scores"])) == before.top(1)[0].key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama-2-7b-80k", "llama-2-13b-64k"])
 def test_a_published_file_is_written_as_it_was_published(tmp_path: Path, name: str) -> None:
     if not (file := PUBLISHED / f"{name}.json").exists():

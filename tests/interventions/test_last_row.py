@@ -89,6 +89,7 @@ def test_a_curve_and_evaluate_and_masks(model: Any, kind: str) -> None:
     torch.testing.assert_close(torch.tensor(masked).float(), wanted[3], **CLOSE)
 
 
+@pytest.mark.slow
 def test_interchange_turns_the_choice_of_heads_that_read_the_question_alone() -> None:
     planted = lh.planted_model(selectors=1, copiers=1)
     trials = planted.trials(12, seed=3, distractors=1)

@@ -383,6 +383,7 @@ def test_a_model_has_the_same_identity_there(elsewhere: tuple[str, Any]) -> None
     assert found == fingerprint(tiny(name))
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_to_its_device_and_its_results_are_stored(tmp_path: Path) -> None:
     options: dict[str, Any] = {"teacher_forced": True, "progress": False, "out": tmp_path / "run"}
     with Elsewhere():

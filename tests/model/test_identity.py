@@ -59,6 +59,7 @@ def test_one_element_and_the_order_count(large: Projection) -> None:
     assert fingerprint(large) == before
 
 
+@pytest.mark.slow
 def test_the_same_weights_in_another_process_or_place_are_the_same() -> None:
     one, other = zoo.bridge("llama-gqa"), zoo.bridge("llama-gqa")
     assert identify(one) == identify(other)

@@ -325,6 +325,7 @@ def convert_in_a_process(source: Path, start: float, results: Any) -> None:
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["nothing", "corrupted"])
 def test_two_processes_at_once_both_get_a_whole_model(
     tmp_path: Path, cache: Path, conversions: list[str], before: str

@@ -104,6 +104,7 @@ def test_the_main_task_of_a_curve_is_drawn_by_default_without_a_heading(curve: A
     assert (drawn.layout.title.text, other.layout.title.text) == ("", "Task: retrieval")
 
 
+@pytest.mark.slow
 def test_shares_keep_their_scale_and_log_probabilities_show_whatever_they_are(curve: AblationCurve) -> None:
     among = replace(curve, per_trial=curve.per_trial.rename(columns={"logprob": "choice_logprob"}))
     assert plots.ablation_curves(curve, "contains").layout.yaxis.range == (-0.03, 1.03)

@@ -22,6 +22,7 @@ MADE: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_a_block_that_is_never_entered_says_that_it_did_nothing(name: str) -> None:
     made = MADE[name](tiny("llama-gqa"))
@@ -34,6 +35,7 @@ def test_a_block_that_is_never_entered_says_that_it_did_nothing(name: str) -> No
     assert found[0].filename == __file__
 
 
+@pytest.mark.slow
 def test_as_a_decorator_it_is_not_forgotten() -> None:
     model = tiny("llama-gqa")
 
@@ -50,6 +52,7 @@ def test_as_a_decorator_it_is_not_forgotten() -> None:
     assert not has_hooks(model)
 
 
+@pytest.mark.slow
 def test_one_that_was_entered_or_refused_says_nothing() -> None:
     model = tiny("llama-gqa")
     with warnings.catch_warnings():

@@ -97,6 +97,7 @@ def test_scores_are_judged_by_the_truth() -> None:
     assert sum(aurocs) / 40 == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_model_is_as_asked_and_as_its_seed_says() -> None:
     shape = head_geometry(made("GQA").model)
     assert (shape.n_layers, shape.n_heads, shape.n_kv_heads) == (5, 4, 2)

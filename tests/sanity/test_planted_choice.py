@@ -44,6 +44,7 @@ def mean(asked: Any, metric: str, ablated: Any = ()) -> float:
         return lh.evaluate(planted().model, asked, generate=False, **Q).mean(metric)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("role", "carries"), [("selector", True), ("copier", False), ("decoy", False)])
 def test_the_choice_says_which_head_reads_the_question(role: str, carries: bool) -> None:
     whole = mean(trials(), "choice_margin")
@@ -52,6 +53,7 @@ def test_the_choice_says_which_head_reads_the_question(role: str, carries: bool)
     assert (left < 0.1 * whole) if carries else (left > 0.95 * whole)
 
 
+@pytest.mark.slow
 def test_one_name_in_the_passage_tells_nothing() -> None:
     """Both heads cost the answer, and the log-probability alone takes the one for the other with two names, too."""
     for asked in (one_needle(), trials()):
@@ -75,6 +77,7 @@ def test_exchanged_questions_are_the_counterfactual() -> None:
         lh.tasks.exchange_questions(one_needle())
 
 
+@pytest.mark.slow
 def test_patching_with_the_other_question_finds_what_the_question_selects() -> None:
     found = lh.patch_heads(
         planted().model, list(trials()), metric="first_token_logit_diff", corruption="counterfactual", **Q
@@ -84,6 +87,7 @@ def test_patching_with_the_other_question_finds_what_the_question_selects() -> N
     assert abs(found[copier]) < 0.05 * found[selector]
 
 
+@pytest.mark.slow
 def test_a_model_that_answers_without_the_question_fails_the_gate() -> None:
     does = lh.ability(planted().model, trials(), **Q)
     assert does.exchanged is not None
@@ -112,6 +116,7 @@ def test_without_its_needles_a_prompt_in_tokens_holds_neither() -> None:
         assert not {*bare.tokens.tolist()} & {planted().ids[answer] for answer in "ABCDEFGH("}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selectors", [1, 0])
 def test_a_model_that_writes_any_name_needs_no_question(selectors: int) -> None:
     """With a selector, the other question takes what the needle is worth; heads that write any name answer it as well."""

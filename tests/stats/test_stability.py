@@ -76,6 +76,7 @@ def test_noise_is_not_extrapolated() -> None:
     assert np.mean([math.isnan(each.needed) for each in found]) >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "heads", "k", "noise", "trials"),
     [

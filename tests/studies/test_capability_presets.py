@@ -47,6 +47,7 @@ def test_the_offline_presets_share_no_trial_between_the_sides(name: str) -> None
         }
 
 
+@pytest.mark.slow
 def test_headlines_have_the_trials_and_draws_that_they_take() -> None:
     """As many as the data has where it has not 100; forty random sets of either kind; three draws of masks."""
     plan, made = PRESETS["thorough"], Asked.of(PRESETS["thorough"])

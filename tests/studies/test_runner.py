@@ -81,6 +81,7 @@ def summary(out: Path) -> dict[str, Any]:
 THREE = ("qwen3", "gemma3", "olmo3")
 
 
+@pytest.mark.slow
 def test_every_model_and_every_two_have_a_folder_and_a_place_in_the_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ def test_they_rank_query_heads(name: str, material: Any) -> None:
     assert lh.methods[name].missing(material) == ""
 
 
+@pytest.mark.slow
 def test_gates_of_kv_heads_tie_within_their_group(material: Any) -> None:
     scores = lh.methods["duo_gate"].rank(material)
     assert (scores.values[:, ::2] == scores.values[:, 1::2]).all()

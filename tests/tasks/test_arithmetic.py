@@ -76,6 +76,7 @@ def test_the_splits_are_halves_of_all_problems(operation: str) -> None:
     assert not {(b, sign, a) for a, sign, b in select} & test
 
 
+@pytest.mark.slow
 @given(digits=st.integers(2, 9), operation=st.sampled_from("+-*"), seed=st.integers(0, 9))
 @settings(max_examples=20)
 def test_longer_problems_fall_into_splits_too(digits: int, operation: str, seed: int) -> None:

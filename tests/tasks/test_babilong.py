@@ -88,6 +88,7 @@ def simulate(story: str, question: str) -> str:
     return world.answer(question)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", EVERY, ids=[row["id"] for row in EVERY])
 def test_every_answer_follows_from_its_story(row: dict[str, Any]) -> None:
     assert simulate(row["input"], row["question"]) == row["target"]

@@ -166,6 +166,7 @@ def test_exchanged_questions_turn_the_answer_around_and_nothing_else() -> None:
         lh.tasks.exchange_questions(lh.tasks.packaged(n=1))
 
 
+@pytest.mark.slow
 def test_in_tokens_spans_hold_both_needles_and_the_runs_align() -> None:
     tokenizer = zoo.tokenizer()
     trials = lh.tasks.packaged(split="test", n=45, distractors=1)

@@ -79,6 +79,7 @@ def verdict(trial: lh.Trial, text: str) -> float:
     return trial.judge.correct(text, (trial.answer, *trial.aliases))
 
 
+@pytest.mark.slow
 @needs_confinement
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
 @pytest.mark.parametrize("rows", [[*FULL, TREES], SANITIZED], ids=["full", "sanitized"])
@@ -146,6 +147,7 @@ def test_a_humaneval_trial_is_its_row(tmp_path: Path, name: str) -> None:
     assert zoo.tokenizer().decode(encoded.answer_tokens) == f"\n{PROBLEM['canonical_solution'].rstrip()}"
 
 
+@pytest.mark.slow
 @needs_confinement
 def test_the_examples_pass_their_own_tests() -> None:
     shown = re.findall(r"tests:\n\n((?:assert .+\n)+)\[BEGIN\]\n((?:.+\n)+?)\[DONE\]", template("mbpp")["template"])

@@ -15,7 +15,7 @@ from lens_heads.trials.pairs import make_pairs
 from tests.conftest import tiny
 
 
-@given(st.integers(1, 20), st.sampled_from(["select", "test"]), st.integers(0, 50))
+@given(st.integers(1, 4), st.sampled_from(["select", "test"]), st.integers(0, 50))
 def test_one_choice_is_later_and_one_as_much_earlier(n: int, split: str, seed: int) -> None:
     trials = greater_than(n=n, split=split, seed=seed)
     assert trials == greater_than(n=n, split=split, seed=seed)
@@ -26,7 +26,7 @@ def test_one_choice_is_later_and_one_as_much_earlier(n: int, split: str, seed: i
         assert int(trial.answer) - int(start) == int(start) - int(earlier) >= 10
         assert trial.answer[0] != earlier[0]
         assert trial.corrupt == (trial.question.replace(f"{first}{start}", f"{first}01"),)
-        for year in range(100):
+        for year in (0, int(earlier), int(start), int(start) + 1, 99):
             assert trial.judge.correct(f"{year:02}. It was", [trial.answer]) == (year > int(start))
 
 

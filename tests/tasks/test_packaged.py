@@ -87,6 +87,7 @@ def test_ids_are_readable() -> None:
         assert other.question != trial.question
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "most"), [(320, 1), (1_000, 1), (4_000, 3)])
 def test_every_trial_has_its_own_stretch_long_enough(length: int, most: int) -> None:
     """No paragraph comes again before all have come: at 200 trials, not at all if they are short."""

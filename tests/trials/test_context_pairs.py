@@ -69,6 +69,7 @@ def test_planted_readers_of_the_context_stand_out() -> None:
         lh.score_heads(model, lh.context_pairs(planted.trials(2)), ["context_divergence_relative"], progress=False)
 
 
+@pytest.mark.slow
 def test_equal_runs_have_no_divergence_and_scaled_outputs_scale_it(gqa: Any) -> None:
     trial = random_trial()
     same = lh.trials.ContextPair(trial.tokens, trial.tokens, trial.answer_tokens, "same")

@@ -218,6 +218,7 @@ def test_squads_normalisation(text: str, expected: str) -> None:
     assert squad(text) == expected
 
 
+@pytest.mark.slow
 @needs_confinement
 def test_code_is_read_with_its_white_space_and_run_between_preamble_and_tests() -> None:
     judge = judge_of(

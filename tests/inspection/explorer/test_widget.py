@@ -106,6 +106,7 @@ def test_patching_puts_back_what_the_heads_wrote(explorer: Explorer) -> None:
     assert len(explorer.history) == 2
 
 
+@pytest.mark.slow
 def test_what_fails_is_said_on_the_page_and_leaves_no_hook() -> None:
     model = planted.model()
     alone = lh.explore(model, planted.trials(1), scores())

@@ -92,6 +92,7 @@ def test_only_senders_score_and_each_on_its_own(gqa: Any) -> None:
     torch.testing.assert_close(some[[0, 1], [1, 2]], every[[0, 1], [1, 2]], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_planted_heads_tell_the_logits_and_nobody_else() -> None:
     model, trials = planted.model(), planted.trials(4)
     direct = lh.path_patch(model, trials, None, "logits", progress=False)

@@ -93,6 +93,7 @@ def test_computing_layers_again_changes_nothing(method: str, gqa: Any) -> None:
     assert "forward" not in vars(gqa.blocks[0])
 
 
+@pytest.mark.slow
 @every_method
 def test_bfloat16_learns_the_same(method: str) -> None:
     how: dict[str, Any] = {"steps": 3, "batch_size": 2, **QUIET}

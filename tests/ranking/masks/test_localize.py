@@ -68,6 +68,7 @@ def test_in_bfloat16_they_come_first_too(method: str) -> None:
     check(localize(measured(torch.bfloat16), method=method, **MASKS))
 
 
+@pytest.mark.slow
 def test_in_bfloat16_heads_cost_what_they_cost_in_float32() -> None:
     half, full = (localize(measured(dtype), method="greedy", k=2) for dtype in (torch.bfloat16, torch.float32))
     assert half.top(2) == full.top(2) == WRITERS

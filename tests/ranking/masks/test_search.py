@@ -78,6 +78,7 @@ def test_the_best_hurts_most(found: Search) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_last_row_are_as_many_random_heads(found: Search) -> None:
     (row,) = found.frame[found.frame["method"] == "random"].to_dict("records")
     assert row["heads"] == "3 draws"

@@ -92,6 +92,7 @@ def test_a_batch_and_other_spans_equal_single_runs(gqa: Any) -> None:
         torch.testing.assert_close(found.null, whole[name].null, atol=1e-5, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_head_that_writes_any_name_does_not_choose() -> None:
     """Plain LOCOS gives it more than a third of what the head has that reads the question; the choice less than a tenth."""
     none = dict.fromkeys(("writers", "suppressors", "backups", "chains"), 0)

@@ -105,6 +105,7 @@ def test_every_value_stands_in_the_sentences_that_state_it_and_nowhere_else(fili
     assert {filing.id: strays(filing) for filing in filings if strays(filing)} == {}
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**9))
 def test_the_same_for_any_seed(seed: int) -> None:

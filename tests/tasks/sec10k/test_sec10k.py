@@ -58,6 +58,7 @@ def test_a_draw_is_spread_over_the_tasks_and_fixed_by_its_seed(folder: Path) -> 
     assert all(90 <= trial.meta["words"] < 120 for trial in sec10k(folder, task="ceo_lastname", words=90))
 
 
+@pytest.mark.slow
 def test_no_company_is_in_both_splits_whatever_else_is_asked(folder: Path) -> None:
     test = {trial.meta["cik"] for trial in sec10k(folder, split="test", seed=7, task="ceo_lastname")}
     select = {trial.meta["cik"] for trial in sec10k_documents(folder, split="select", seed=0, n=40, n_documents=1)}
