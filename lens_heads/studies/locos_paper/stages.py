@@ -18,7 +18,7 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.recovery import RECOVERY_CONTROLS as RESTORED
 from lens_heads.evidence.recovery import recovery
 from lens_heads.evidence.recovery_results import NothingFlipped, Recovery
-from lens_heads.heads.conditions import NO_NEEDLE, Condition
+from lens_heads.heads.conditions import NO_NEEDLE, TOP_NO_NEEDLE, Condition
 from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
@@ -122,7 +122,7 @@ def headline(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int, baseli
     """The headline at one k, by task: the test trials with every control, other tasks with LOCOS and random heads alone."""
     plan, found = setup.plan, {}
     names = [name for name in dict.fromkeys((*HEADLINE_METHODS, baseline, TUNED, *RIVALS)) if name in scores]
-    controls = Controls(("random", "random_like", NO_NEEDLE), plan.draws, trials=plan.few)
+    controls = Controls(("random", "random_like", NO_NEEDLE, TOP_NO_NEEDLE), plan.draws, trials=plan.few)
     precision, rankings = Precision(plan.precision, plan.max_trials), {name: scores[name] for name in names}
     out = setup.out / "headline"
     found[TASK] = setup.ablate(TASK, setup.test, rankings, ks=[k], controls=controls, precision=precision, out=out)

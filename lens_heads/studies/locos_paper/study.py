@@ -205,7 +205,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
             "question": 3 * min(ASKED, selected),
             "choice": min(plan.choose, selected) * (2 + (1 + len(ATTENTION)) * sizes),
             "rivals": min(plan.rivals, selected) * 2 * heads,
-            "headline": min(plan.max_trials, tests) * (2 + methods) + 2 * few,
+            "headline": min(plan.max_trials, tests) * (2 + 2 * methods) + 2 * few,
             "other tasks": sum(2 * n + plan.draws * min(plan.few_others, n) for n in counts.values()),
             "ablation": min(plan.curve_trials, tests) * (1 + (len(plan.ablated) + 1 + rivals + controls) * (sizes + 1)),
             "texts": sum(2 * min(plan.text_trials, n) for n in (tests, *counts.values())),
@@ -251,7 +251,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         """One model's tables and figures; those of stages that the preset skips are missing."""
         frames, curve = each.frames, each.curve
         headline, decoded = frames["headline"], frames["texts"]
-        headline = headline[(headline["metric"] == METRIC) & (headline["k"] > 0)]
+        headline = headline[(headline["metric"] == METRIC) & headline["set"].isin(["top", *SETS])]
         sets = headline["method"].where(headline["set"] == "top", headline["set"].map(SETS))
         right = decoded[(decoded["metric"] == "correct") & (decoded["k"] == each.k)]
         jaccard = {str(name): part for name, part in frames["jaccard"].groupby("method", sort=False)}
