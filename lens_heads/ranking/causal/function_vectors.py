@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Unpack
+from typing import Any, Unpack
 
 from jaxtyping import Int
 from torch import Tensor
@@ -28,6 +28,7 @@ def average_indirect_effect(
     *,
     vectors: HeadVectors,
     metric: str | Measure,
+    heads_per_pass: int | None = None,
     **run: Unpack[LoopOptions],
 ) -> HeadScores:
     """Average indirect effect of every head: p(answer | z at the prompt's last row is the head's vector) - p(answer).
@@ -36,7 +37,7 @@ def average_indirect_effect(
         trials: prompts that do not show the task, with gold answers: examples with shuffled labels (the authors'), or none. Of
             those with a counterfactual, that.
         vectors: `task_vectors(model, trials with examples)`, a mean over prompts of the task.
-        metric: as in `patch_heads`; the authors' is "first_token_prob".
+        metric, heads_per_pass: as in `patch_heads`; the authors' metric is "first_token_prob".
         **run: `out` and `progress`, see `runs.options.LoopOptions`.
 
     Returns HeadScores of method "aie", as `patch_heads` with `donor=vectors` does: it is that. The authors' function-vector heads
@@ -50,7 +51,8 @@ def average_indirect_effect(
         >>> [planted.roles[head] for head in found.top(2)]
         ['copier', 'writer']
     """
-    return patch_heads(model, trials, metric=metric, positions="answer", corruption=bare, donor=vectors, **run)
+    how: dict[str, Any] = {"metric": metric, "heads_per_pass": heads_per_pass, **run}
+    return patch_heads(model, trials, positions="answer", corruption=bare, donor=vectors, **how)
 
 
 def indirect_effect(material: Material) -> HeadScores:
