@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sections import capability, costs, demo, deploying, fragile, kinds, locos, measured, questions, ranking
+from sections import capability, choosing, costs, demo, deploying, fragile, kinds, locos, measured, questions, ranking
 from sections.reading import Results
 from sections.writing import anchor
 
@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 
 SECTIONS = {
     "Does the question decide?": questions.questions,
+    "Study: choices": choosing.choosing,
     "Study: LOCOS": locos.locos,
     "Study: fragile tasks": fragile.fragile,
     "Study: capabilities": capability.capability,
@@ -54,10 +55,11 @@ command it names, then `python benchmarks/results_page.py`. The tests fail while
 Brackets hold 95 % intervals. The packaged models are small and the trials few: read the tables as evidence about these models,
 not about large ones. Log-probabilities are of the gold answer, in nats per token.
 
-**BOS.** In every section, prompts of SmolLM2 and Qwen without a chat template began with a BOS, which these models never saw;
-Gemma's begin with its own. `load_model(prepend_bos=True)` makes such prompts; by default they begin as the model knows it.
+**BOS.** In every section but "Study: choices", prompts of SmolLM2 and Qwen without a chat template began with a BOS, which these
+models never saw; Gemma's begin with its own. `load_model(prepend_bos=True)` makes such prompts; by default they begin as the model
+knows it.
 
-**Retrieval** is the packaged trials with one needle, in every section but the first. They
+**Retrieval** is the packaged trials with one needle, in every section but the first two. They
 [do not need their question](#does-the-question-decide).
 """
 

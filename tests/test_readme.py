@@ -27,8 +27,6 @@ BEYOND = {
     "every head patched": "patching",
 }
 """Rows of the README's table, and the claims they stand for."""
-COMPARED = ("locos_exact", "attention_spatial", "one_shot", "patching")
-"""The rankings whose order with LOCOS turns between 6 and 12 heads."""
 
 
 def stored(study: str) -> dict[str, Any]:
@@ -43,12 +41,6 @@ def locos() -> dict[str, Any]:
 def flat(file: str) -> str:
     """A page without line breaks."""
     return " ".join((ROOT / file).read_text().split())
-
-
-def cost(one: dict[str, Any], method: str, frame: str = "headline", **where: Any) -> str:
-    """What a ranking's heads cost, in nats."""
-    wanted = {"method": method, "set": "top", "metric": "logprob", "task": "retrieval", "k": one["k"], **where}
-    return f"{the(one[frame], **wanted)['drop']:.1f}"
 
 
 def the(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
@@ -76,12 +68,7 @@ def rows_of(cells: dict[str, list[str]]) -> list[str]:
 
 def sentences(locos: dict[str, Any]) -> list[str]:
     """The README's sentences and rows about results, filled from the file."""
-    gemma, smol = locos[GEMMA], locos[SMOL]
-    few: dict[str, Any] = {"frame": "ablation", "k": 6}
-    several: dict[str, Any] = {"frame": "ablation", "k": 12}
-    order = [float(cost(gemma, name, **several)) for name in ("locos", *COMPARED)]
-    assert order[0] == max(order), "with 12 heads, the raw direction is ahead of them all"
-    (preset,) = {json.dumps(one["settings"]["preset"]): one["settings"]["preset"] for one in locos.values()}.values()
+    smol = locos[SMOL]
     rows = {
         "heads ablated, chosen by LOCOS's own cost": [
             f"{locos[name]['k']} of {locos[name]['heads']}" for name in MODELS
@@ -92,9 +79,6 @@ def sentences(locos: dict[str, Any]) -> list[str]:
     rows["cost of as many random heads"] = [bounds(claim(locos[name], "random")) for name in MODELS]
     for label, id in BEYOND.items():
         rows[f"cost beyond the heads of: {label}"] = [difference(claim(locos[name], id)) for name in MODELS]
-    rows["cost of the exact read-out's heads beyond these"] = [
-        difference(claim(locos[name], "exact")) for name in MODELS
-    ]
     rows["area over log k: LOCOS, exact, attention, patching"] = [
         ", ".join(
             f"{area(locos[name], method):.1f}" for method in ("locos", "locos_exact", "attention_spatial", "patching")
@@ -103,13 +87,59 @@ def sentences(locos: dict[str, Any]) -> list[str]:
     ]
     rows["of its ten best, among the ten most literal"] = [str(len(literal(locos[name]))) for name in MODELS]
     return [
-        f"and had {preset['rivals']} of the {preset['select'][1]['n']} selection trials.",
         *rows_of(rows),
-        f"On Gemma, the six best heads of the exact read-out cost {cost(gemma, 'locos_exact', **few)} nats, of the raw direction "
-        f"{cost(gemma, 'locos', **few)}, of attention {cost(gemma, 'attention_spatial', **few)}, of ablating every head alone "
-        f"{cost(gemma, 'one_shot', **few)}, of patching every head {cost(gemma, 'patching', **few)} (30 trials).",
         f"Parametric recall is not spared on SmolLM2 ({bounds(claim(smol, 'parametric'))} nats beyond random heads)",
     ]
+
+
+CHOOSING = {"patching": "patching", "exact LOCOS": "locos_exact", "LOCOS": "locos", "attention": "attention_mass"}
+"""The columns of the README's table of choices, beside random heads."""
+
+
+def choice_sentences() -> list[str]:
+    """The README's rows and numbers about passages in which the question decides."""
+    models = stored("choosing")["models"]
+    one, passes = models[GEMMA], models[GEMMA]["passages"]
+    (judged,) = {row["trials"] for row in one["claims"]}
+    columns = {**CHOOSING, "random heads": "random"}
+
+    def cells(table: str) -> str:
+        rows = [the(one[table], method=name, kind="mean") for name in columns.values()]
+        return " | ".join(f"{row['area']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" for row in rows)
+
+    def share(id: str) -> list[str]:
+        low, high = re.findall(r"\[(\d+)%, (\d+)%\]", claim(one, id)["found"])[0]
+        return [claim(one, id)["found"].split("%")[0], low, high]
+
+    locos, attention = share("locos"), share("attention")
+    turned = claim(one, "turns")
+    alone = [row for row in one["heads"] if row["low"] > 0 and row["literal"] < 0.5]
+    assert (one["k"]["locos"], one["k"]["attention_mass"]) == (8, 8)
+    return [
+        f"Gemma-3-270m is right in {bounds(claim(one, 'ability'))} of choices. On {judged:.0f} questions, of the "
+        f"{passes['both right']} of {passes['all']} passages",
+        f"| Gemma-3-270m, by | {' | '.join(columns)} |",
+        f"| nats of the choice, right minus other | {cells('areas')} |",
+        f"| nats of the right answer | {cells('answer_areas')} |",
+        f"LOCOS's eight heads take {locos[0]} % of the choice [{locos[1]} %, {locos[2]} %], attention's eight {attention[0]} % "
+        f"[{attention[1]} %, {attention[2]} %]",
+        f"Gemma prefers the other answer (-{turned['value']:.2f} nats [-{turned['high']:.2f}, -{turned['low']:.2f}])",
+        f"Scored towards right minus other, LOCOS takes {bounds(claim(one, 'direction'))} nats more",
+        f"of {len(one['heads'])} exchanged alone, {len(alone)} carry some choice",
+    ]
+
+
+def test_choices_are_told_as_they_were_found() -> None:
+    readme = flat("README.md")
+    for sentence in choice_sentences():
+        assert sentence in readme
+    models = stored("choosing")["models"]
+    said = {row["id"]: row["verdict"] for row in models[GEMMA]["claims"]}
+    holding = ("ability", "locos", "attention", "turns", "direction")
+    assert {id: said[id] for id in holding} == dict.fromkeys(holding, "holds")
+    assert said["writes"] == said["chooses"] == "cannot be told"
+    assert not models[SMOL]["does"]
+    assert "SmolLM2 chooses at chance, so nothing is said of its heads" in readme
 
 
 def area(one: dict[str, Any], method: str) -> float:
@@ -167,7 +197,7 @@ def test_the_verdicts_behind_the_sentences(locos: dict[str, Any]) -> None:
 def test_every_number_is_on_the_page_of_results(locos: dict[str, Any]) -> None:
     page = flat("benchmarks/RESULTS.md")
     for name in MODELS:
-        for id in (*BEYOND.values(), "exact", "parametric", "random"):
+        for id in (*BEYOND.values(), "parametric", "random"):
             assert difference(claim(locos[name], id)) in page, (name, id)
 
 
@@ -240,15 +270,9 @@ def capability_sentences() -> list[str]:
     }
     preset = next(iter(models))["settings"]["preset"]
     assert (preset["mask_draws"], preset["k"]) == (6, 5)
-    qwen = found["models"][QWEN]
-    most, heads = max(row["damage"] for row in qwen["methods"]), stored("locos")["models"][QWEN]["heads"]
-    (retrieval,) = [rows for (model, task), rows in cells().items() if "qwen" in model and task == "retrieval"]
-    best = max(row["damage"] for row in retrieval.values())
     return [
         *rows_of(told),
         f"in six draws of {preset['n_masks']} masks",
-        f"On Qwen, the five heads chosen of {heads} break neither retrieval nor induction: by none of this study's six "
-        f"methods do they cost retrieval more than {most:.2f} nats (the best of the table below: {best:.2f}, by mean ablation).",
     ]
 
 

@@ -24,7 +24,9 @@ def choosing(results: Results) -> str:
             ["model", "right choices, chance 0.50", "margin, nats", "passages that pass", "does the task"],
             [_ability(name, one) for name, one in models.items()],
         ),
-        "\n".join(f"- {name}: on selection passages, {one['question']}." for name, one in models.items()),
+        "The log-probability of the right answer, on selection passages: "
+        + "; ".join(f"{name}: {_asked(one)}" for name, one in models.items())
+        + ".",
     ]
     if able:
         judged = {name: {row["id"]: row for row in one["claims"]} for name, one in models.items() if "areas" in one}
@@ -41,7 +43,8 @@ def choosing(results: Results) -> str:
         )
     for name, one in models.items():
         if "areas" in one:
-            parts += [f"### {name}: rankings over all k, mean ablation", _areas(one), _heads(one), _seeds(one)]
+            parts += [f"### {name}: rankings over all k, mean ablation", _areas(one), _heads(one)]
+            parts += [_seeds(one)] if "seeds" in one else []
     return section(*parts)
 
 
@@ -49,6 +52,10 @@ def _questions(one: Row) -> str:
     _, arguments = one["settings"]["preset"]["test"]
     framed = ", with a chat template" if arguments["chat"] else ""
     return f"{arguments['questions']}{framed}, {arguments['n']} test passages"
+
+
+def _asked(one: Row) -> str:
+    return ", ".join(f"{row['prompt']} {span(row['value'], row['low'], row['high'])}" for row in one["question"])
 
 
 def _ability(name: str, one: Row) -> list[str]:

@@ -117,16 +117,14 @@ class ChoosingFinding(Finding):
         return f"{self.model} {self.able}; {passed}.{limit}"
 
     def notes(self) -> dict[str, Any]:
-        shape = next(iter(self.scores.values()), None)
         return {
             "ability": str(self.able),
             "does": self.able.does,
             "chance": self.able.chance,
-            "question": str(self.question),
+            "question_note": str(self.question),
             "passages": self.passages,
             "k": self.k,
             "methods": list(self.scores),
-            "heads": None if shape is None else shape.values.numel(),
         }
 
 
