@@ -56,8 +56,8 @@ Brackets hold 95 % intervals. The packaged models are small and the trials few: 
 not about large ones. Log-probabilities are of the gold answer, in nats per token.
 
 **BOS.** In every section but "Study: choices", prompts of SmolLM2 and Qwen without a chat template began with a BOS, which these
-models never saw; Gemma's begin with its own. `load_model(prepend_bos=True)` makes such prompts; by default they begin as the model
-knows it.
+models never saw; Gemma's begin with its own. `load_model(prepend_bos=True)` makes such prompts; by default they begin as the
+model knows it.
 
 **Retrieval** is the packaged trials with one needle, in every section but the first two. They
 [do not need their question](#does-the-question-decide).
