@@ -49,7 +49,7 @@ TABLES = {
     "locos": ("choice_trials", "headline_trials"),
     "fragile_tasks": ("matrix_trials", "headline_trials", "recovery_examples"),
     "capability": ("damage_trials", "alone_trials", "methods_trials", "scores"),
-    "choosing": ("ability_trials", "judged_trials", "seed_trials"),
+    "choosing": ("ability_trials", "judged_trials", "set_trials", "seed_trials"),
 }
 """What the verdicts of a study need. A model that does not choose has no "judged_trials"."""
 

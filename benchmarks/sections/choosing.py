@@ -44,6 +44,7 @@ def choosing(results: Results) -> str:
     for name, one in models.items():
         if "areas" in one:
             parts += [f"### {name}: rankings over all k, mean ablation", _areas(one), _heads(one)]
+            parts += [_ranks(one)] if "ranks" in one else []
             parts += [_seeds(one)] if "seeds" in one else []
     return section(*parts)
 
@@ -123,6 +124,12 @@ def _heads(one: Row) -> str:
         f"{meaning} of {len(rows)} carry some of the choice with a literal share below a half.\n\n"
         + table(columns, rows)
     )
+
+
+def _ranks(one: Row) -> str:
+    (sets,) = {row["sets"] for row in one["ranks"]}
+    each = ", ".join(f"`{row['method']}` {row['p']:.3f} (k = {row['k']})" for row in one["ranks"])
+    return f"Among {sets} random sets, by what they take of the choice on the first questions, one-sided p: {each}."
 
 
 def _seeds(one: Row) -> str:

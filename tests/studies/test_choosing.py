@@ -56,7 +56,7 @@ def found_in(planted: Planted, out: Path, plan: Preset = PLAN) -> ChoosingFindin
     run = StageRun.begin(out / "run", {}, Console(quiet=True))
     both = (study.asked_twice(one.passing, plan.max_trials) for one in (select, test))
     more = {seed: planted.trials(24, seed=seed, distractors=1) for seed in (3, 4)}
-    return measured(begun, study.Setup(model, plan, *both, out / "run", more), run)
+    return measured(begun, study.Setup(model, plan, *both, out / "run", more, sets=45), run)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +97,13 @@ def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, Choos
     assert table.loc["patching", "verdict"] == HOLDS
     assert table.loc["turns", "verdict"] == HOLDS
     assert set(ChoosingStudy(PLAN, "own").registered()["id"]) == set(table.index)
+    ranks = found.frames["ranks"].set_index("method")
+    drawn = found.trials["set_trials"].query(f"set == 'random' and k == {found.k['patching']}")
+    with_it = drawn[
+        drawn["heads"].str.split(",").map(lambda heads: found.scores["patching"].top(1)[0] in map(lh.Head.parse, heads))
+    ]
+    assert ranks.loc["patching", "p"] == pytest.approx((1 + with_it["draw"].nunique()) / 46)
+    assert set(ranks["sets"]) == {45}
     seeds = found.frames["seeds"].set_index(["method", "seed"])
     assert set(seeds.index.get_level_values("seed")) == {11, 3, 4}
     for method, k in ((name, found.k[name]) for name in ("locos", "attention_mass", "patching")):

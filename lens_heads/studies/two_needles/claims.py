@@ -38,6 +38,9 @@ METHODS = ("locos", "locos_exact", "dla", "attention_mass", "copy", *CONTRASTED)
 PATCHED = "patching"
 """Every head patched from the prompt that asks for the other needle: the ranking that sees what the question selects."""
 
+CARRYING = ("locos", "locos_exact", "attention_mass", PATCHED)
+"""The rankings of which it is claimed that their heads carry the choice."""
+
 KINDS = ("mean", "zero", "resample", "counterfactual")
 """What stands in for ablated heads at the row where the answer begins: their mean over prompts, nothing, what they write there in
 another passage, or in the same passage if the other needle is asked for. The first decides; the others must have its sign."""
@@ -164,6 +167,15 @@ def looked_at(found: ChoosingFinding) -> pd.DataFrame:
         row |= {"literal": float("nan") if found.literal is None else found.literal[condition.method]}
         rows.append(row | {f"rank by {method}": at[condition.method] for method, at in places.items()})
     return pd.DataFrame(rows).sort_values("cost", ascending=False, ignore_index=True)
+
+
+def by_rank(curve: AblationCurve, k: Mapping[str, int]) -> pd.DataFrame:
+    """A row per claimed ranking: its k, how many random sets stand beside its heads, and the one-sided p of its rank there."""
+    rows = []
+    for name in curve.rankings:
+        found = harms(curve, name, k[name], metric=METRIC)
+        rows.append({"method": name, "k": k[name], "sets": found.sets, "p": found.p, "trials": found.trials})
+    return pd.DataFrame(rows)
 
 
 def by_seed(curve: AblationCurve, scores: Mapping[str, HeadScores], k: Mapping[str, int]) -> pd.DataFrame:

@@ -46,6 +46,7 @@ from lens_heads.studies.runner import (
 )
 from lens_heads.studies.seen import Seen
 from lens_heads.studies.two_needles.claims import (
+    CARRYING,
     EVERYWHERE,
     KINDS,
     LEAD,
@@ -59,6 +60,7 @@ from lens_heads.studies.two_needles.claims import (
     ability_table,
     by_kind,
     by_meaning,
+    by_rank,
     by_seed,
     claims,
     kinds,
@@ -72,6 +74,8 @@ LEADS = (LEAD, "attention_mass", PATCHED)
 """The rankings whose heads are looked at one by one, and found again on other selection questions."""
 MORE_SEEDS = (21, 31)
 """Seeds of the further selections: other passages of the selection half."""
+MORE_SETS = 199
+"""Random sets for the rank of a claim's heads, since with 40 the least p is 0.024."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +119,7 @@ def can(model: Model, trials: Sequence[AnyTrial], plan: Preset, out: Path) -> Pa
 class Setup:
     """What the stages after the gate share: the questions that rank, those that judge, and the model's folder.
 
-    `more`: by seed, the passages of further selections.
+    `more`: by seed, the passages of further selections. `sets`: random sets for the ranks of the claims' heads.
     """
 
     model: Model
@@ -124,6 +128,7 @@ class Setup:
     test: Sequence[AnyTrial]
     out: Path
     more: Mapping[int, Sequence[AnyTrial]] = field(default_factory=dict)
+    sets: int = MORE_SETS
 
     @cached_property
     def means(self) -> MeanActivations:
@@ -201,6 +206,14 @@ def single(setup: Setup, scores: Mapping[str, HeadScores]) -> dict[str, Head]:
     """The first heads of each leading ranking, by name, to be exchanged alone."""
     heads = [head for name in LEADS if name in scores for head in scores[name].ranking()[: setup.plan.alone]]
     return {str(head): head for head in dict.fromkeys(heads)}
+
+
+def outranked(setup: Setup, scores: Mapping[str, HeadScores], k: Mapping[str, int]) -> AblationCurve:
+    """The heads of every claim at their own k beside many random sets, under the first kind, on the first questions."""
+    plan = setup.plan
+    names = [name for name in CARRYING if name in scores]
+    how = setup.kind(KINDS[0]) | {"controls": Controls("random", setup.sets), "ks": sorted({k[name] for name in names})}
+    return setup.ablate("sets", setup.test[: plan.few], {name: scores[name] for name in names}, **how)
 
 
 def reselected(setup: Setup) -> dict[str, HeadScores]:
@@ -326,7 +339,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
             "other seeds": len(MORE_SEEDS) * (2 * select + 2 * min(plan.choose, select) * (4 + heads // 20))
             + judged * 2,
             # Where only the last row is ablated, one prefill serves all sets of heads: about so many more in all.
-            "judging": len(KINDS) * judged * 3,
+            "judging": len(KINDS) * judged * 3 + 2 * min(plan.few, judged),
             "everywhere": whole * (1 + len(plan.whole_ks) * (len(LEADS) + 1 + plan.whole_draws)),
             "patching": 2 * min(plan.choose, select) * (2 + heads // 20),
         }
@@ -368,6 +381,7 @@ def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFin
     scores = run.stage("ranking", ranked, setup)
     k = run.stage("choice", chosen, setup, scores)
     curves = run.stage("judging", judged, setup, scores)
+    beside = run.stage("random sets", outranked, setup, scores, k)
     copied = run.stage("reading", literal, setup)
     first = {f"{name}, seed {setup.plan.select[1]['seed']}": scores[name] for name in LEADS if name in scores}
     every = first | run.stage("other seeds", reselected, setup)
@@ -379,8 +393,10 @@ def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFin
         answer_areas=by_kind(curves, "logprob", LEAD),
         judged=together({kind: curve.frame for kind, curve in curves.items()}, "kind"),
         heads=looked_at(found),
+        ranks=by_rank(beside, k),
         seeds=by_seed(again, every, k),
     )
+    found.trials["set_trials"] = beside.per_trial
     found.trials["seed_trials"] = again.per_trial
     found.trials["judged_trials"] = together({kind: curve.per_trial for kind, curve in curves.items()}, "kind")
     return found
