@@ -115,6 +115,9 @@ def choice_sentences() -> list[str]:
     turned = claim(one, "turns")
     alone = [row for row in one["heads"] if row["low"] > 0 and row["literal"] < 0.5]
     assert (one["k"]["locos"], one["k"]["attention_mass"]) == (8, 8)
+    taken = re.search(r"another question takes (\S+) \[(\S+), (\S+)\] of what", one["question_note"])
+    assert taken is not None
+    worth = [f"{100 * float(number):.0f}" for number in taken.groups()]
     return [
         f"Gemma-3-270m is right in {bounds(claim(one, 'ability'))} of choices. On {judged:.0f} questions, of the "
         f"{passes['both right']} of {passes['all']} passages",
@@ -125,7 +128,8 @@ def choice_sentences() -> list[str]:
         f"[{attention[1]} %, {attention[2]} %]",
         f"Gemma prefers the other answer (-{turned['value']:.2f} nats [-{turned['high']:.2f}, -{turned['low']:.2f}])",
         f"Scored towards right minus other, LOCOS takes {bounds(claim(one, 'direction'))} nats more",
-        f"of {len(one['heads'])} exchanged alone, {len(alone)} carry some choice",
+        f"Of {len(one['heads'])} heads exchanged alone, {len(alone)} carry some choice",
+        "before the gate, another question takes {} % [{} %, {} %] of the needle's worth".format(*worth),
     ]
 
 

@@ -24,7 +24,7 @@ def choosing(results: Results) -> str:
             ["model", "right choices, chance 0.50", "margin, nats", "passages that pass", "does the task"],
             [_ability(name, one) for name, one in models.items()],
         ),
-        "The log-probability of the right answer, on selection passages: "
+        "The right answer's log-probability on selection passages, before the gate: "
         + "; ".join(f"{name}: {_asked(one)}" for name, one in models.items())
         + ".",
     ]
@@ -56,6 +56,8 @@ def _questions(one: Row) -> str:
 
 
 def _asked(one: Row) -> str:
+    if "question_note" in one:
+        return one["question_note"]
     return ", ".join(f"{row['prompt']} {span(row['value'], row['low'], row['high'])}" for row in one["question"])
 
 
