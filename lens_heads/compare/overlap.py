@@ -16,7 +16,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import hypergeom
 
-from lens_heads.heads.head import Head, split_heads
+from lens_heads.heads.head import Head, listed_heads
 from lens_heads.heads.named import AnyRanked, ranked_by_name
 from lens_heads.heads.one_model import check_one_model
 from lens_heads.heads.scores import HeadScores
@@ -158,14 +158,7 @@ def head_overlaps(
             known.add((ranking.n_layers, ranking.n_heads))
             lists[name] = ranking.ranking()
         else:
-            given = (
-                split_heads(ranking)
-                if isinstance(ranking, str)
-                else [ranking]
-                if isinstance(ranking, Head)
-                else ranking
-            )
-            lists[name] = [Head.parse(head) for head in given]  # type: ignore[union-attr]  # a list of heads
+            lists[name] = listed_heads(ranking)
     units = {ranking.unit for ranking in named.values() if isinstance(ranking, HeadScores)}
     if len(units) > 1:
         raise ValueError("rankings score query heads and kv heads: turn them into one unit with lens_heads.units")

@@ -88,6 +88,11 @@ def parse_heads(heads: AnyHeads, unit: Unit = "query_head") -> list[Head]:
 
     A string may list several: "L12H1,L3H0". A bare pair of integers is one head.
     """
+    return list(dict.fromkeys(listed_heads(heads, unit)))
+
+
+def listed_heads(heads: AnyHeads, unit: Unit = "query_head") -> list[Head]:
+    """As `parse_heads`, with every head as often as it is given."""
     if isinstance(heads, str):
         heads = split_heads(heads)
     if isinstance(heads, Mapping):
@@ -104,7 +109,7 @@ def parse_heads(heads: AnyHeads, unit: Unit = "query_head") -> list[Head]:
     listed: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
     if isinstance(heads, Sequence) and len(listed) == 2 and all(whole(number) is not None for number in listed):
         listed = [tuple(listed)]
-    return list(dict.fromkeys(Head.parse(head, unit=unit) for head in listed))
+    return [Head.parse(head, unit=unit) for head in listed]
 
 
 def split_heads(text: str) -> list[str]:

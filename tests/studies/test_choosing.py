@@ -16,8 +16,9 @@ from lens_heads.evidence.verdicts import HOLDS, UNTOLD
 from lens_heads.sanity.planted import Planted
 from lens_heads.studies.finding import asked
 from lens_heads.studies.runner import StageRun
-from lens_heads.studies.two_needles import study
+from lens_heads.studies.two_needles import stages
 from lens_heads.studies.two_needles.claims import (
+    EVERYWHERE,
     KINDS,
     METHODS,
     PRESETS,
@@ -42,7 +43,7 @@ def found_in(planted: Planted, out: Path, plan: Preset = PLAN) -> ChoosingFindin
     """What the study finds in a planted model, whose passages are in tokens."""
     model = planted.model
     select, test = (
-        study.can(model, planted.trials(24, seed=seed, distractors=1), plan, out / f"{seed}") for seed in (1, 2)
+        stages.can(model, planted.trials(24, seed=seed, distractors=1), plan, out / f"{seed}") for seed in (1, 2)
     )
     begun = ChoosingFinding(
         model="planted",
@@ -54,9 +55,9 @@ def found_in(planted: Planted, out: Path, plan: Preset = PLAN) -> ChoosingFindin
     if not (select.able.does and test.able.does):
         return begun
     run = StageRun.begin(out / "run", {}, Console(quiet=True))
-    both = (study.asked_twice(one.passing, plan.max_trials) for one in (select, test))
+    both = (stages.asked_twice(one.passing, plan.max_trials) for one in (select, test))
     more = {seed: planted.trials(24, seed=seed, distractors=1) for seed in (3, 4)}
-    return measured(begun, study.Setup(model, plan, *both, out / "run", more, sets=45), run)
+    return measured(begun, stages.Setup(model, plan, *both, out / "run", more, sets=45), run)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, Choos
     again = script("verdicts").choosing_again(tables, json.loads(json.dumps(found.notes())))
     pd.testing.assert_frame_equal(again["claims"].set_index("id"), table)
     pd.testing.assert_frame_equal(again["areas"], found.frames["areas"])
-    assert set(found.trials["judged_trials"]["kind"]) == {*KINDS, study.EVERYWHERE}
+    assert set(found.trials["judged_trials"]["kind"]) == {*KINDS, EVERYWHERE}
     assert by_meaning(found.frames["heads"]) >= 0
     assert set(METHODS) >= set(found.scores) - {"patching"}
     flipped = found.curves["counterfactual"].values(
@@ -128,8 +129,8 @@ def test_claims_follow_from_the_values_per_trial(selective: tuple[Planted, Choos
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lead_drawn_at_random_holds_no_more_often_than_its_level(kind: str, tmp_path: Path) -> None:
     planted = lh.planted_model(layers=4, selectors=1, copiers=1, seed=5)
-    asked_of = {seed: study.asked_twice(planted.trials(8, seed=seed, distractors=1)) for seed in (1, 2)}
-    setup = study.Setup(planted.model, PLAN, asked_of[1], asked_of[2], tmp_path)
+    asked_of = {seed: stages.asked_twice(planted.trials(8, seed=seed, distractors=1)) for seed in (1, 2)}
+    setup = stages.Setup(planted.model, PLAN, asked_of[1], asked_of[2], tmp_path)
     how: dict[str, Any] = setup.kind(kind) | {
         "controls": lh.Controls("random", draws=19),
         "ks": (2,),
@@ -179,8 +180,8 @@ def test_passages_pass_only_if_both_questions_are_answered() -> None:
     able = lh.answering.Ability(
         part(ids, [1, 1, -1, 0]), part(tuple(f"{id}-exchanged" for id in ids), [1, -1, 1, 1]), 0.5
     )
-    assert [trial.id for trial in study.Passages(trials, able).passing] == [ids[0]]
-    both = study.asked_twice(trials[:2])
+    assert [trial.id for trial in stages.Passages(trials, able).passing] == [ids[0]]
+    both = stages.asked_twice(trials[:2])
     assert [trial.id for trial in both] == [ids[0], f"{ids[0]}-exchanged", ids[1], f"{ids[1]}-exchanged"]
 
 
