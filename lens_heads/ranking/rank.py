@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -81,10 +82,12 @@ def rank(
     """
     listed, probe = probed(trials)
     if probe != "needle":
-        # What only trials take, where it is not as by default.
-        given = {"k": k != 5, "masks": masks != 100, "seed": seed != 0, "teacher_forced": not teacher_forced}
-        given |= {"calibration": calibration is not None, "corruption": corruption is not None}
-        return _of_probe(model, listed, probe, methods, [name for name, changed in given.items() if changed], run)
+        given = {"k": k, "masks": masks, "seed": seed, "teacher_forced": teacher_forced}
+        given |= {"calibration": calibration, "corruption": corruption}
+        defaults = inspect.signature(rank).parameters
+        return _of_probe(
+            model, listed, probe, methods, [name for name in given if given[name] != defaults[name].default], run
+        )
     options = Run.of(run)
     checks.whole_number("masks", masks)
     checks.seed(seed)
