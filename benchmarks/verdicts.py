@@ -49,7 +49,7 @@ TABLES = {
     "locos": ("choice_trials", "headline_trials"),
     "fragile_tasks": ("matrix_trials", "headline_trials", "recovery_examples"),
     "capability": ("damage_trials", "alone_trials", "methods_trials", "scores"),
-    "choosing": ("ability_trials", "judged_trials", "set_trials", "seed_trials"),
+    "choosing": ("ability_trials", "judged_trials", "set_trials", "seed_trials", "ungated_trials"),
 }
 """What the verdicts of a study need. A model that does not choose has no "judged_trials"."""
 
@@ -185,7 +185,15 @@ def choosing_again(tables: Mapping[str, pd.DataFrame], summary: Mapping[str, Any
         found |= {
             "areas": choosing.by_kind(curves, choosing.METRIC, choosing.LEAD),
             "answer_areas": choosing.by_kind(curves, "logprob", choosing.LEAD),
+            "ranks": choosing.by_rank(AblationCurve(tables["set_trials"], {}), summary["k"]),
+            "seeds": choosing.by_seed(AblationCurve(tables["seed_trials"], {}), summary["k"]),
         }
+        if "style" in tables["ability_trials"]:
+            found["styles"] = choosing.by_style(tables["ability_trials"], curves["mean"], summary["k"][choosing.LEAD])
+    if "ungated_trials" in tables:
+        rows = tables["ungated_trials"].groupby("kind", sort=False)
+        freely = {str(kind): AblationCurve(own.drop(columns="kind"), {}) for kind, own in rows}
+        found["ungated"] = choosing.beyond_the_gate(freely, summary["k"])
     return found
 
 

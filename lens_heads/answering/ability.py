@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+NEXT_TO_NOTHING = 0.1
+"""The way from chance to always right of which less is no ability: where the whole interval is below it, the task is not done."""
+
+
 @typed_methods
 @dataclass(frozen=True, eq=False)
 class Ability(Tabled):
@@ -80,7 +84,8 @@ class Ability(Tabled):
 
     def __str__(self) -> str:
         choice, margin = self.choice(), self.margin()
-        word = "does" if self.does else "does not do" if choice.high == choice.high else "cannot be told to do"
+        little = self.chance + NEXT_TO_NOTHING * (1 - self.chance)
+        word = "does" if self.does else "does not do" if choice.high < little else "is not shown to do"
         both = " under both questions" if self.exchanged is not None else ""
         return (
             f"{word} this task: right in {choice.said()} of choices{both}, chance {self.chance:.2f}; margin {margin.said()} "

@@ -61,9 +61,12 @@ def shares(found: Verdict) -> dict[str, float]:
     return dict(zip(("share", "share_low", "share_high"), found.share, strict=True))
 
 
-def margin(claim: Claim, effect: float) -> float:
-    """The margin of a claim that something costs no more: its `threshold`, and at most the `relative` share of an effect."""
-    return min(claim["threshold"], claim["relative"] * max(effect, 1e-9))  # A margin is above 0.
+def margin(claim: Claim, effect: Interval[float]) -> float:
+    """The margin of a claim that something costs no more: its `threshold`, and at most the `relative` share of an effect.
+
+    Of the effect's lower bound, so that the margin is no larger than it may be if the effect was measured too large.
+    """
+    return min(claim["threshold"], claim["relative"] * max(effect.low, 1e-9))  # A margin is above 0.
 
 
 def nothing(why: str) -> Verdict:

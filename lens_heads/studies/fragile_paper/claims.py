@@ -267,7 +267,7 @@ def claims_of_model(model: str, plan: Preset, frames: Mapping[str, pd.DataFrame]
         # Trials and random sets narrow an interval only together: so many times the sets of a claim that has some.
         sets = getattr(plan, claim["draws"]) if "draws" in claim else 0
         one = Verdict("", UNTOLD, text, found, trials=n, sets=sets)
-        at = margin(claim, own.value) if "relative" in claim else claim["threshold"]
+        at = margin(claim, own) if "relative" in claim else claim["threshold"]
         one = told(one, at, possible and answers(right), most=claim["rule"] == "at_most")
         one = replace(one, because=f"{text}{one.more}{idle}{costly if requires else ''}")
         rows.append(row(claim, one, p=p, **words(plan)) | _about(claim, plan, model, f"{n} trials", one.would_tell))

@@ -30,7 +30,7 @@ from lens_heads.heads.controls import CONTROLS
 from lens_heads.heads.scores import HeadScores
 from lens_heads.ranking.one_pass.scorers import SCORERS
 from lens_heads.runs import checks
-from lens_heads.stats import Precision
+from lens_heads.stats import Interval, Precision
 from lens_heads.studies.claims import Claim, margin, published, row, shares
 from lens_heads.studies.finding import Finding, meaning, records
 from lens_heads.studies.presets import TaskCall, described, read_presets, trials_of
@@ -196,9 +196,9 @@ class LocosFinding(Finding):
         return {**self.scores, **{name: found for name, found in others.items() if found is not None}}
 
     @property
-    def effect(self) -> float:
+    def effect(self) -> Interval[float]:
         """What LOCOS's heads cost retrieval beyond random heads, in nats, which margins are compared with."""
-        return harms(self.headline[TASK], LEAD, self.k).cost.value
+        return harms(self.headline[TASK], LEAD, self.k).cost
 
     def notes(self) -> dict[str, Any]:
         note = self.recovered.examples if isinstance(self.recovered, Recovery) else self.recovered

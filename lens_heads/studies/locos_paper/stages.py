@@ -98,7 +98,7 @@ class LocosSetup:
 def chosen(setup: LocosSetup, scores: Mapping[str, HeadScores]) -> AblationCurve:
     """What LOCOS's and the baselines' heads cost on selection trials: chooses k and the best baseline, and proves nothing."""
     rankings = {name: scores[name] for name in (LEAD, *ATTENTION) if name in scores}
-    trials, controls = setup.select[: setup.plan.choose], Controls(NO_NEEDLE, trials=20)
+    trials, controls = setup.select[: setup.plan.choose], Controls((NO_NEEDLE, TOP_NO_NEEDLE), trials=20)
     out = setup.out / "choice"
     return setup.ablate(TASK, trials, rankings, ks=setup.plan.ks, controls=controls, selecting=True, out=out)
 

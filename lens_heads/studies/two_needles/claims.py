@@ -5,7 +5,7 @@ Texts, estimands and thresholds are in `claims.json`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,13 +18,13 @@ from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, harms
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.grouping import COLUMNS
-from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.runs import checks
 from lens_heads.stats import Interval
 from lens_heads.studies.claims import Claim, nothing, published, row, told
 from lens_heads.studies.finding import Finding
 from lens_heads.studies.presets import TaskCall, described, read_presets
+from lens_heads.trials.trial import AnyTrial
 
 TASK = "choice"
 """The name of the test trials in tables."""
@@ -100,7 +100,8 @@ class ChoosingFinding(Finding):
     """What the study found in one model.
 
     `able`: what it can do of the test passages. `question`: whether answers need their question. `passages`: how many of the
-    test half it was given, and of how many it answers both questions. The rest is empty for a model that does not do the task:
+    test half it was given, of how many it answers both questions, and of how many of these the two answers begin with different
+    tokens, so that scores can tell them apart. The rest is empty for a model that does not do the task:
     `k`, each method's own; `scores` by method; `curves` by kind of ablation; `literal` share of every head.
     """
 
@@ -115,7 +116,8 @@ class ChoosingFinding(Finding):
     @property
     def sentence(self) -> str:
         """What the model does, and what may therefore be said."""
-        passed = f"{self.passages['both right']} of {self.passages['all']} passages pass"
+        given, right, told = (self.passages[name] for name in ("all", "both right", "told apart"))
+        passed = f"{right} of {given} passages pass, of {told} of which the answers begin with different tokens"
         limit = "" if self.curves else " Nothing is said of its heads for this task."
         return f"{self.model} {self.able}; {passed}.{limit}"
 
@@ -135,13 +137,48 @@ MEASURED = ("choice", METRIC, "logprob")
 """What is stored of every passage."""
 
 
-def ability_table(able: Ability) -> pd.DataFrame:
-    """A row per passage: trial, its groups, and what was measured under either question."""
+def ability_table(able: Ability, trials: Sequence[AnyTrial] = ()) -> pd.DataFrame:
+    """A row per passage: trial, its style where `trials` tell it, its groups, and what was measured under either question."""
+    styles = {trial.id: trial.meta["style"] for trial in trials if "style" in trial.meta}
     rows: dict[str, Any] = {"trial": able.asked.trial_ids}
+    rows |= {"style": [styles.get(id, "") for id in able.asked.trial_ids]}
     rows |= dict(zip(COLUMNS, able.asked.groups, strict=False))
     for part in ("asked", "exchanged"):
         metrics = getattr(able, part).metrics
         rows |= {f"{name}_{part}": metrics[name].tolist() for name in MEASURED}
+    return pd.DataFrame(rows)
+
+
+def by_style(able: pd.DataFrame, curve: AblationCurve, k: int) -> pd.DataFrame:
+    """A row per style of haystack: passages, the share of right choices and the margin over both questions, and of the questions
+    that judge the margin intact and without LOCOS's k heads. Three styles are too few for an interval over them.
+
+    `able`: of `ability_table`. `curve`: of the first kind.
+    """
+    style = dict(zip(able["trial"], able["style"], strict=True))
+    margins = [curve.values(one, METRIC) for one in (Condition.none(), Condition.top(LEAD, k))]
+    of = margins[0].index.str.removesuffix("-exchanged").map(style)
+    rows = []
+    for name, own in able.groupby("style"):
+        row = {"style": name, "passages": len(own)}
+        row |= {each: own[[f"{each}_asked", f"{each}_exchanged"]].mean(axis=None) for each in ("choice", METRIC)}
+        intact, without = (float(values[of == name].mean()) for values in margins)
+        rows.append(row | {"judged": int((of == name).sum()), "intact": intact, "without": without})
+    return pd.DataFrame(rows)
+
+
+def beyond_the_gate(curves: Mapping[str, AblationCurve], k: Mapping[str, int]) -> pd.DataFrame:
+    """A row per claimed ranking and kind: on passages that no answer chose, the margin intact, and what the heads take of it
+    beyond random heads."""
+    rows = []
+    for kind, curve in curves.items():
+        intact = float(curve.values(Condition.none(), METRIC).mean())
+        for name in curve.rankings:
+            found = harms(curve, name, k[name], metric=METRIC)
+            cost = dict(zip(("cost", "low", "high"), found.cost, strict=True))
+            rows.append(
+                {"method": name, "kind": kind, "k": k[name], "questions": found.trials, "margin": intact} | cost
+            )
     return pd.DataFrame(rows)
 
 
@@ -154,19 +191,28 @@ def by_kind(curves: Mapping[str, AblationCurve], metric: str, lead: str) -> pd.D
 
 
 def looked_at(found: ChoosingFinding) -> pd.DataFrame:
-    """A row per head that was exchanged alone: what that takes of the choice, its rank by every method, and its literal share."""
+    """A row per head that was exchanged alone: what that takes of the choice, where it looks, its literal share, and its rank by
+    every method. Intervals hold for all heads together (Bonferroni); attention is the share on either needle."""
     curve = found.curves[COUNTERFACTUAL]
     places = {name: {str(head): at + 1 for at, head in enumerate(one.ranking())} for name, one in found.scores.items()}
     rows = []
-    for condition in curve.conditions():
-        if condition.set != "given":
-            continue
-        cost = curve.difference(Condition.none(), condition, METRIC)
+    alone = [one for one in curve.conditions() if one.set == "given"]
+    for condition in alone:
+        cost = curve.difference(Condition.none(), condition, METRIC, level=1 - 0.05 / len(alone))
         name = curve.difference(Condition.none(), condition, "logprob")
         row = {"head": condition.method, "cost": cost.value, "low": cost.low, "high": cost.high, "answer": name.value}
         row |= {"literal": float("nan") if found.literal is None else found.literal[condition.method]}
+        row |= _looks(found.scores, condition.method)
         rows.append(row | {f"rank by {method}": at[condition.method] for method, at in places.items()})
     return pd.DataFrame(rows).sort_values("cost", ascending=False, ignore_index=True)
+
+
+def _looks(scores: Mapping[str, HeadScores], head: str) -> dict[str, float]:
+    """How much of a head's attention is on the needle that is asked for, and on the other; without the methods, nothing."""
+    if not {"attention_mass", "attention_mass_vs_distractor"} <= {*scores}:
+        return {}
+    needle = scores["attention_mass"][head]
+    return {"to needle": needle, "to other": needle - scores["attention_mass_vs_distractor"][head]}
 
 
 def by_rank(curve: AblationCurve, k: Mapping[str, int]) -> pd.DataFrame:
@@ -178,15 +224,16 @@ def by_rank(curve: AblationCurve, k: Mapping[str, int]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def by_seed(curve: AblationCurve, scores: Mapping[str, HeadScores], k: Mapping[str, int]) -> pd.DataFrame:
+def by_seed(curve: AblationCurve, k: Mapping[str, int]) -> pd.DataFrame:
     """A row per method and selection seed: what its top heads take of the choice at the method's k and over log k, and how many
-    of them are those of the method's first seed. `scores` go by "method, seed N"."""
+    of them are those of the method's first seed. The curve's rankings are named "method, seed N"."""
     over, rows = areas(curve, metric=METRIC).set_index("method"), []
-    first: dict[str, set[Head]] = {}
-    for name, one in scores.items():
+    first: dict[str, set[str]] = {}
+    for name in curve.rankings:
         method, _, seed = name.partition(", seed ")
-        top = one.ranking()[: k[method]]
-        cost = curve.difference(Condition.none(), Condition.top(name, k[method]), METRIC)
+        own = Condition.top(name, k[method])
+        top = curve.heads(own).split(",")
+        cost = curve.difference(Condition.none(), own, METRIC)
         row = {
             "method": method,
             "seed": int(seed),
@@ -196,7 +243,7 @@ def by_seed(curve: AblationCurve, scores: Mapping[str, HeadScores], k: Mapping[s
             "high": cost.high,
         }
         row |= {"shared": len(first.setdefault(method, set(top)).intersection(top)), "area": over.loc[name, "area"]}
-        rows.append(row | {"heads": ", ".join(map(str, top))})
+        rows.append(row | {"heads": ", ".join(top)})
     return pd.DataFrame(rows).sort_values(["method", "seed"], kind="stable", ignore_index=True)
 
 
@@ -211,12 +258,13 @@ def claims(found: ChoosingFinding) -> pd.DataFrame:
     for claim in published(__name__)["claims"]:
         lacking = [name for name in (claim.get("ranking"), claim.get("other")) if name and name not in found.scores]
         if claim["rule"] != "ability" and not found.curves:
-            one = nothing("the model does not do this task")
+            one = nothing("the model is not shown to do this task")
         elif claim["rule"] != "ability" and lacking:
             one = nothing(f"{lacking[0]} ranked nothing")
         else:
             one = RULES[claim["rule"]](found, claim)
         about = {"metric": claim["metric"], "k": found.k.get(claim.get("ranking", ""), None)}
+        one = replace(one, because=f"{one.because}{one.more}")
         rows.append(row(claim, one) | about | {"trials": _trials(found)})
     return pd.DataFrame(rows).astype({"k": float, "p": float})
 
@@ -250,7 +298,9 @@ def _ahead(found: ChoosingFinding, claim: Claim) -> Verdict:
     """By area over log k: the interval under the first kind decides, and the sign must be the same under all."""
     gaps = {kind: _gap(curve, claim) for kind, curve in kinds(found).items()}
     each = ", ".join(f"{kind} {gap.value:+.2f}" for kind, gap in gaps.items())
-    first = told(Verdict("", UNTOLD, f"{each} nats, mean over log k", gaps["mean"]), claim["threshold"])
+    first = told(
+        Verdict("", UNTOLD, f"{each} nats, mean over log k", gaps["mean"], trials=_trials(found)), claim["threshold"]
+    )
     sign = {HOLDS: 1, DOES_NOT: -1}.get(first.word, 0)
     same = all(gap.value * sign > 0 for gap in gaps.values())
     return first if same or not sign else replace(first, word=UNTOLD)
@@ -269,7 +319,7 @@ def _turns(found: ChoosingFinding, claim: Claim) -> Verdict:
     row = rows[(rows["method"] == name) & (rows["k"] == found.k[name])].iloc[0]
     turned = Interval(-row["value"], -row["high"], -row["low"])
     text = f"margin {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}] nats with the other question's heads"
-    return told(Verdict("", UNTOLD, text, turned), claim["threshold"])
+    return told(Verdict("", UNTOLD, text, turned, trials=_trials(found)), claim["threshold"])
 
 
 def kinds(found: ChoosingFinding) -> dict[str, AblationCurve]:

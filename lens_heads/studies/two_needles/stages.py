@@ -46,6 +46,9 @@ LEADS = (LEAD, "attention_mass", PATCHED)
 """The rankings whose heads are looked at one by one, and found again on other selection questions."""
 MORE_SEEDS = (21, 31)
 """Seeds of the further selections: other passages of the selection half."""
+UNGATED = 100
+"""Passages of the test half, answered or not, on which the claims' heads are ablated once more: the gate looks at the answers
+that it keeps."""
 MORE_SETS = 199
 """Random sets for the rank of a claim's heads, since with 40 the least p is 0.024."""
 
@@ -91,7 +94,8 @@ def can(model: Model, trials: Sequence[AnyTrial], plan: Preset, out: Path) -> Pa
 class Setup:
     """What the stages after the gate share: the questions that rank, those that judge, and the model's folder.
 
-    `more`: by seed, the passages of further selections. `sets`: random sets for the ranks of the claims' heads.
+    `more`: by seed, the passages of further selections. `sets`: random sets for the ranks of the claims' heads. `every`: the
+    passages of the test half, before the gate.
     """
 
     model: Model
@@ -101,6 +105,7 @@ class Setup:
     out: Path
     more: Mapping[int, Sequence[AnyTrial]] = field(default_factory=dict)
     sets: int = MORE_SETS
+    every: Sequence[AnyTrial] = ()
 
     @cached_property
     def means(self) -> MeanActivations:
@@ -186,6 +191,20 @@ def outranked(setup: Setup, scores: Mapping[str, HeadScores], k: Mapping[str, in
     names = [name for name in CARRYING if name in scores]
     how = setup.kind(KINDS[0]) | {"controls": Controls("random", setup.sets), "ks": sorted({k[name] for name in names})}
     return setup.ablate("sets", setup.test[: plan.few], {name: scores[name] for name in names}, **how)
+
+
+def ungated(setup: Setup, scores: Mapping[str, HeadScores], k: Mapping[str, int]) -> dict[str, AblationCurve]:
+    """The same heads on passages that no answer chose, under the first and the last kind. Over both questions of a passage, what
+    the model prefers unasked cancels."""
+    every, plan = replace(setup, test=asked_twice(setup.every[:UNGATED])), setup.plan
+    names = [name for name in CARRYING if name in scores]
+    how = {"ks": sorted({k[name] for name in names}), "controls": Controls("random", plan.draws, trials=plan.few)}
+    return {
+        kind: every.ablate(
+            f"ungated-{kind}", every.test, {name: scores[name] for name in names}, **every.kind(kind), **how
+        )
+        for kind in (KINDS[0], KINDS[-1])
+    }
 
 
 def reselected(setup: Setup) -> dict[str, HeadScores]:

@@ -34,21 +34,26 @@ from lens_heads.studies.two_needles.claims import (
     KINDS,
     LEAD,
     METRIC,
+    PATCHED,
     PRESETS,
     ChoosingFinding,
     Preset,
     ability_table,
+    beyond_the_gate,
     by_kind,
     by_meaning,
     by_rank,
     by_seed,
+    by_style,
     claims,
     kinds,
     looked_at,
 )
+from lens_heads.studies.two_needles.roles import HEARD, parts, roles
 from lens_heads.studies.two_needles.stages import (
     LEADS,
     MORE_SEEDS,
+    UNGATED,
     Setup,
     asked_twice,
     can,
@@ -60,6 +65,7 @@ from lens_heads.studies.two_needles.stages import (
     ranked,
     rejudged,
     reselected,
+    ungated,
 )
 from lens_heads.trials.trial import Trial
 
@@ -127,10 +133,10 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
         found = ChoosingFinding(
             model=head_geometry(model).name,
             frames={"ability": judging.able.frame},
-            trials={"ability_trials": ability_table(judging.able)},
+            trials={"ability_trials": ability_table(judging.able, test)},
             able=judging.able,
             question=question,
-            passages={"all": len(test), "both right": len(passing)},
+            passages={"all": len(test), "both right": len(judging.passing), "told apart": len(passing)},
         )
         if not isinstance(question, str):
             found.frames["question"] = question.frame
@@ -138,7 +144,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
             rank, judge = asked_twice(ranking[: plan.choose]), asked_twice(passing, plan.max_trials)
             task, arguments = plan.select
             more = {seed: trials_of((task, {**arguments, "seed": seed})) for seed in MORE_SEEDS}
-            found = measured(found, Setup(model, plan, rank, judge, folder, more), run)
+            found = measured(found, Setup(model, plan, rank, judge, folder, more, every=test), run)
         tables.show(tables.plain(found.sentence))
         found.frames["claims"] = claims(found)
         return found
@@ -164,6 +170,8 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
             "judging": len(KINDS) * judged * 3 + 2 * min(plan.few, judged),
             "everywhere": whole * (1 + len(plan.whole_ks) * (len(LEADS) + 1 + plan.whole_draws)),
             "patching": 2 * min(plan.choose, select) * (2 + heads // 20),
+            "before the gate": 2 * (min(2 * UNGATED, judged) * 3 + min(plan.few, judged)),
+            "roles": 2 * min(plan.few, judged) * (2 + heads // 20) + 2 * min(HEARD, judged) * heads,
         }
 
     def probe(self) -> list[Trial]:
@@ -204,7 +212,9 @@ def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFin
     k = run.stage("choice", chosen, setup, scores)
     curves = run.stage("judging", judged, setup, scores)
     beside = run.stage("random sets", outranked, setup, scores, k)
+    freely = run.stage("before the gate", ungated, setup, scores, k) if setup.every else {}
     copied = run.stage("reading", literal, setup)
+    have = run.stage("roles", roles, setup, scores[PATCHED]) if PATCHED in scores else {}
     first = {f"{name}, seed {setup.plan.select[1]['seed']}": scores[name] for name in LEADS if name in scores}
     every = first | run.stage("other seeds", reselected, setup)
     again = run.stage("judging of seeds", rejudged, setup, every)
@@ -216,8 +226,14 @@ def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFin
         judged=together({kind: curve.frame for kind, curve in curves.items()}, "kind"),
         heads=looked_at(found),
         ranks=by_rank(beside, k),
-        seeds=by_seed(again, every, k),
+        styles=by_style(found.trials["ability_trials"], curves[KINDS[0]], k[LEAD]),
+        seeds=by_seed(again, k),
     )
+    if freely:
+        found.frames["ungated"] = beyond_the_gate(freely, k)
+        found.trials["ungated_trials"] = together({kind: curve.per_trial for kind, curve in freely.items()}, "kind")
+    if have:
+        found.frames["roles"] = parts(have)
     found.trials["set_trials"] = beside.per_trial
     found.trials["seed_trials"] = again.per_trial
     found.trials["judged_trials"] = together({kind: curve.per_trial for kind, curve in curves.items()}, "kind")
