@@ -24,6 +24,7 @@ from record import append
 
 import lens_heads as lh
 from lens_heads.model.identity import identify
+from lens_heads.ranking.masks.in_turn import MADE_ON
 from lens_heads.ranking.registry import resolve
 from lens_heads.runs.files import write_atomic
 from lens_heads.studies.finding import plain
@@ -32,7 +33,7 @@ from lens_heads.studies.ranking_methods.recommend import GOALS
 from lens_heads.studies.ranking_methods.study import PRESETS
 
 NAMES = ("model", "task", "method", "family", "best")
-TASKS = ("ioi", "induction", "capitals", "arithmetic", "retrieval")
+TASKS = ("ioi", "induction", "capitals", "arithmetic", "retrieval", "copy_colors", "greater_than", "choice")
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -41,10 +42,10 @@ def overall(results: Path) -> list[dict[str, Any]]:
     runs = [
         json.loads(line)["results"] for line in (results / "methods.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    newest = {(run["model"], run["task"]): pd.DataFrame(run["rows"]) for run in runs}
+    newest = {(run["model"], run["task"]): pd.DataFrame(run["rows"]) for run in runs if run.get("does") is not False}
     rows = pd.concat(newest.values(), ignore_index=True)
     numbers = {name: float for name in rows if rows[name].dtype == object and name not in NAMES}
-    return plain(across(rows.astype(numbers)).to_dict("records"))
+    return plain(across(rows.astype(numbers), apart=MADE_ON).to_dict("records"))
 
 
 def judged(bench: lh.Bench) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def judged(bench: lh.Bench) -> dict[str, Any]:
     cell = bench.cell()
     over = {method: list(cell.beyond(method, "locos_exact")) for method in cell.methods}
     found = {"best": cell.best, "left_out": cell.left_out, "beyond_locos_exact": over}
+    found |= {"ability": cell.ability, "does": cell.does}
     advice = {goal.title: str(lh.recommend(bench, by=by)).splitlines() for by, goal in GOALS.items()}
     return {"model": cell.model, "task": cell.task, **found, "advice": advice, "rows": bench.frame.to_dict("records")}
 

@@ -56,7 +56,15 @@ TABLES = {
 
 def kept(study: str, model: str, table: str) -> Path:
     """The file of one table."""
-    return HERE / "trials" / f"{study}--{Path(model).name}--{table}.parquet"
+    return HERE / "trials" / f"{study}--{Path(model).name.replace(', ', '--')}--{table}.parquet"
+
+
+def named(study: str, model: str, about: Mapping[str, Any]) -> str:
+    """What a model's part goes by in the results: with the kind of questions, where it runs with several."""
+    if study not in ONE_BY_ONE:
+        return model
+    questions = about["settings"]["preset"]["test"][1]["questions"]
+    return model if questions == "direct" else f"{model}, {questions}"
 
 
 def keep(run: Path) -> None:
@@ -67,10 +75,12 @@ def keep(run: Path) -> None:
     (summary,) = summaries
     study = summary.stem.removeprefix("study_")
     found, file = json.loads(summary.read_text()), HERE / summary.name
+    names = {model: named(study, model, about) for model, about in found["models"].items()}
+    found["models"] = {names[model]: about for model, about in found["models"].items()}
     if study in ONE_BY_ONE and file.exists():  # Models of other runs stay.
         found["models"] = json.loads(file.read_text())["models"] | found["models"]
     write_atomic(file, json.dumps(found, indent=1, allow_nan=False) + "\n")
-    for model in json.loads(summary.read_text())["models"]:
+    for model, name in names.items():
         for table in TABLES[study]:
             source = run / Path(model).name / "tables" / f"{table}.parquet"
             if not source.exists():
@@ -78,7 +88,7 @@ def keep(run: Path) -> None:
             found = pd.read_parquet(source)
             found = found.drop(columns=["text", "answer"], errors="ignore")
             texts = found.select_dtypes(["object", "string"]).columns
-            file = kept(study, model, table)
+            file = kept(study, name, table)
             file.parent.mkdir(exist_ok=True)
             found.astype(dict.fromkeys(texts, "category")).to_parquet(file, compression="zstd", index=False)
             print(f"{file.relative_to(HERE.parent)}: {len(found)} rows, {file.stat().st_size / 1000:.0f} kB")

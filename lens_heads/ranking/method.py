@@ -48,7 +48,8 @@ class Method:
     negative, as a test of mean > 0 requires; None: whether any is. `paper`: its source. `fails`: when it misleads.
     `label`, `unit`, `marker`: in figures and tables, the written name (default: the name), the unit of its scores, and colour and
     symbol (default: by the name).
-    `scorer`: what it reads off a pass, which such methods share. `name`: under which its ranking stands.
+    `scorer`: what it reads off a pass, which such methods share. `name`: under which its ranking stands. `made_on`: models and
+    tasks that it was made on, whose cells tables of methods show apart.
 
     Example:
         >>> first_layers = lh.Method("first_layers", "own", lambda material: lh.sanity.random_ranking(material.model))
@@ -70,6 +71,7 @@ class Method:
     unit: str = ""
     marker: Marker | None = field(default=None, repr=False)
     scorer: Scorer | None = field(default=None, repr=False)
+    made_on: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

@@ -28,7 +28,7 @@ from lens_heads.ranking.method import Method
 from lens_heads.ranking.one_pass.scorers.locos import locos
 from lens_heads.ranking.registry import resolve
 from lens_heads.studies.ranking_methods import study
-from lens_heads.studies.ranking_methods.bench import RANDOM, Bench, Cell
+from lens_heads.studies.ranking_methods.bench import RANDOM, Bench, Cell, across
 from lens_heads.studies.ranking_methods.recommend import recommend
 from lens_heads.studies.ranking_methods.study import SETUPS, Preset, Setup, gather, planted_quality, setup_of
 from lens_heads.trials.checked_tokens import encode_all
@@ -260,7 +260,7 @@ def test_a_choice_is_judged_by_its_margin_and_only_where_the_model_does_the_task
     pd.testing.assert_frame_equal(again.damage("locos"), cell.damage("locos"))
     assert recommend(found, budgets=1e9).frame["method"].tolist() == [""]
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "does not do this task" in page
+    assert "is not shown to do this task" in page
     assert "whose choices have a margin of" in page
 
 
@@ -345,7 +345,7 @@ def test_advice_needs_differences_beyond_their_intervals(known: Any) -> None:
     assert found.frame["method"].iloc[0] == "locos"
     assert "locos" in str(found)
     best = found.frame["method"].iloc[1]
-    assert best == "locos" or cell.beyond(best, "locos").low > 0
+    assert best == "locos" or cell.chosen_beyond(cell.methods, "locos").low > 0
     for row in found.frame.to_dict("records"):
         assert all(not cell.beyond(row["method"], name).low > 0 for name in row["as_good"])
     blind = replace(cell, about=cell.about[cell.about["method"].isin(["flipped"])])
@@ -361,6 +361,40 @@ def test_advice_needs_differences_beyond_their_intervals(known: Any) -> None:
         cell.beyond("locos", "flipped", by="area")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ValueError, match="by='area': use 'damage' or 'faithfulness'"):
         recommend(bench, by="area")  # type: ignore[arg-type]  # on purpose
+
+
+def test_what_one_half_chose_the_other_half_judges(known: Any) -> None:
+    """The best of six that return random numbers looks better on the trials that chose it."""
+    _, cell = known
+    names = [name for name in cell.methods if name.startswith("blind")]
+    gap = cell.chosen_beyond(names, names[0])
+    one, other = cell.halves
+    areas = {name: cell.area(name)[0] for name in names}
+    expected = 0.0
+    for mine, theirs in ((one, other), (other, one)):
+        best = max(names, key=lambda name, theirs=theirs: areas[name][theirs].mean())
+        expected += (areas[best][mine] - areas[names[0]][mine]).sum()
+    assert gap.value == pytest.approx(expected / len(areas[names[0]]))
+    best = max(names, key=lambda name: areas[name].mean())
+    assert cell.beyond(best, names[0]).value >= gap.value
+
+
+def test_cells_that_a_method_was_made_on_stand_apart() -> None:
+    rows = [
+        {"model": f"m{m}", "task": f"t{t}", "method": name, "family": "own", "passes": 1.0, "area": 1.0, "cpr_log": 0.5}
+        | {"share": 0.5 + 0.1 * m + 0.01 * t + 0.3 * (name == "b"), "stability": 0.5, "auroc": 0.5}
+        for m in range(6) for t in range(5) for name in ("a", "b")
+    ]  # fmt: skip
+    whole = across(pd.DataFrame(rows)).set_index("method")
+    assert whole.loc["b", "share_low"] < whole.loc["b", "share"] < whole.loc["b", "share_high"]
+    assert whole["made_on"].isna().all()
+    apart = across(pd.DataFrame(rows), apart={("m5", "t4"), ("m5", "t3")}).set_index("method")
+    assert set(apart["cells"]) == {28}
+    assert apart.loc["a", "made_on"] == pytest.approx(0.5 + 0.5 + 0.035)
+    few = across(pd.DataFrame([row for row in rows if row["task"] != "t4"])).set_index("method")
+    assert few["share_low"].isna().all(), "four tasks"
+    alone = across(pd.DataFrame(rows[:2]), apart={("m0", "t0")}).set_index("method")
+    assert set(alone["cells"]) == {1}, "there are no others"
 
 
 def test_advice_for_heads_that_suffice_goes_by_faithfulness(known: Any) -> None:

@@ -34,6 +34,9 @@ from lens_heads.runs import checks
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.needles import with_needle
 
+MADE_ON = tuple((model, task) for model in ("gemma-3-270m", "smollm2-135m-instruct") for task in ("ioi", "induction"))
+"""The models and tasks that it was made on, which cannot test it."""
+
 PROPOSING = ("locos_exact", "dla_exact")
 """The scores of one teacher-forced pass whose top heads are tried."""
 

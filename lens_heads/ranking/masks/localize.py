@@ -29,7 +29,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.workers import shared
 from lens_heads.ranking.masks.designs import draw_masks, share
 from lens_heads.ranking.masks.greedy import greedy, one_shot, others
-from lens_heads.ranking.masks.in_turn import best_in_turn
+from lens_heads.ranking.masks.in_turn import MADE_ON, best_in_turn
 from lens_heads.ranking.masks.lasso import FOLDS, REGRESSIONS
 from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.ranking.masks.sparse_fit import Fit, fit, solve_masks
@@ -355,6 +355,6 @@ METHODS = (
     _method("greedy", "search", "costs k rounds over all heads; a first wrong head stays", passes=k_rounds, halves=True),
     _method(
         "best_in_turn", "combined", "misses heads that none of three cheap rankings proposes", needs="needle",
-        passes=lambda shape, masks, k: 7 + 1.5 * k, halves=True,
+        passes=lambda shape, masks, k: 7 + 1.5 * k, halves=True, made_on=MADE_ON,
     ),
 )  # fmt: skip

@@ -5,7 +5,7 @@ All numbers are views of values per trial. What is stored is read again with eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 
+from lens_heads.ranking.registry import methods
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.reading import user_path
 from lens_heads.runs.tables import write_table
 from lens_heads.runs.typed import typed_methods
 from lens_heads.sanity.quality import QUALITIES, over_seeds
+from lens_heads.stats import mean_interval
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -87,7 +90,9 @@ class Bench(Drawn):
         """A row per method, over all models and the tasks that they do: see `across`."""
         idle = {(cell.model, cell.task) for cell in self.cells if cell.does is False}
         done = [pair not in idle for pair in zip(self.frame["model"], self.frame["task"], strict=True)]
-        return across(self.frame[done] if any(done) else self.frame)
+        known = [methods[name] for name in self.frame["method"].unique() if name in methods]
+        apart = {pair for method in known for pair in method.made_on}
+        return across(self.frame[done] if any(done) else self.frame, apart=apart)
 
     def cell(self, model: str | None = None, task: str | None = None) -> Cell:
         """The cell of a model and task; either may be omitted if there is one. ValueError for one that does not exist."""
@@ -151,24 +156,46 @@ class Bench(Drawn):
         return f"Bench({', '.join(f'{one.model} {one.task}: {len(one.methods)} methods' for one in self.cells)})"
 
 
-def across(frame: pd.DataFrame) -> pd.DataFrame:
+def across(frame: pd.DataFrame, *, apart: Collection[tuple[str, str]] = ()) -> pd.DataFrame:
     """A row per method, over the models and tasks of `Bench.frame` that every method ran on, the largest mean share first.
 
-    Columns: family, cells (models and tasks), passes (geometric mean), share (mean), with the least and the most of any cell,
-    rank (mean; 1 has the largest area), cpr_log and stability (means), auroc. All rows rest on the same cells; without a cell
-    that all methods have, on each one's own. Means have no interval: cells of one model, or of one task, are no independent
-    trials, and fewer than five models or tasks say little of others.
+    Columns: family, cells (models and tasks), passes (geometric mean), share (mean, with its interval), least and most of any
+    cell, made_on, rank (mean; 1 has the largest area), cpr_log and stability (means), auroc. All rows rest on the same cells;
+    without a cell that all methods have, on each one's own.
+
+    `apart`: models and tasks that some method was made on, which cannot test it. They enter a row by `made_on` alone, the mean
+    share there, unless there are no others. Models and tasks cross in the interval of the share: none below five of either.
     """
     table = frame.assign(rank=frame.groupby(["model", "task"])["area"].rank(ascending=False))
     table = table.sort_values(["model", "task"], kind="stable")
     everywhere = table.groupby(["model", "task"])["method"].transform("nunique") == table["method"].nunique()
     table = table[everywhere] if everywhere.any() else table
+    inside = pd.Series([pair in apart for pair in zip(table["model"], table["task"], strict=True)], table.index)
+    table, made_on = (table[~inside], table[inside]) if not inside.all() else (table, table[:0])
+    there = made_on.groupby("method")["share"].mean()
     rows = []
     for method, own in table.groupby("method", sort=False):
         shares = own["share"].dropna()
+        low, high = _crossed(own.loc[shares.index])
         row = {"method": method, "family": own["family"].iloc[0], "cells": len(own)}
         row |= {"passes": float(np.exp(np.log(own["passes"].clip(lower=0.1)).mean())) if method != RANDOM else 0.0}
-        row |= {"share": shares.mean(), "least": shares.min(), "most": shares.max()}
+        row |= {
+            "share": shares.mean(),
+            "share_low": low,
+            "share_high": high,
+            "least": shares.min(),
+            "most": shares.max(),
+        }
+        row |= {"made_on": there.get(method, float("nan"))}
         row |= {name: own[name].mean() for name in ("rank", "cpr_log", "stability")}
         rows.append(row | {"auroc": own["auroc"].iloc[0]})
     return pd.DataFrame(rows).sort_values("share", ascending=False, ignore_index=True)
+
+
+def _crossed(own: pd.DataFrame) -> tuple[float, float]:
+    """The bounds of the mean share, over models and tasks that cross; NaN without any."""
+    if own.empty:
+        return float("nan"), float("nan")
+    values = torch.tensor(own["share"].to_numpy(float))
+    _, low, high = mean_interval(values, groups=[list(own["model"]), list(own["task"])])
+    return float(low), float(high)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -102,10 +103,20 @@ class Cell:
                 if self.kept is None
                 else self.kept.cpr_difference(_named(method), _named(against), scale="log", level=level)
             )
-        one, other = self.area(method), self.area(against)
-        both = one.index.intersection(other.index)
-        if RANDOM in (method, against) and len(one) != len(other):
+        return self._gap(self.area(method), self.area(against), level)
+
+    def chosen_beyond(self, among: Sequence[str], against: str, level: float = 0.95) -> Interval[float]:
+        """What the best of several methods is better by than another, in area: each half of the test trials judges the one whose
+        area is largest on the other half, so that none is judged where it was chosen."""
+        areas = {name: self.area(name) for name in among}
+        chosen = [areas[name].reindex(half) for name, half in zip(self._most(areas), self.halves, strict=True)]
+        return self._gap(pd.concat(chosen).dropna(), self.area(against), level)
+
+    def _gap(self, one: pd.DataFrame, other: pd.DataFrame, level: float) -> Interval[float]:
+        """The mean of one table less that of another, paired by trial unless one of them, of random heads, has fewer."""
+        if len(one) != len(other):
             return difference(self.interval(one, level), self.interval(other, level))
+        both = one.index.intersection(other.index)
         gap = one.loc[both].to_numpy(float) - other.loc[both].to_numpy(float)
         return self.interval(pd.DataFrame(gap, index=both), level)
 
@@ -122,14 +133,17 @@ class Cell:
     @cached_property
     def rivals(self) -> tuple[str, str]:
         """For each half of the test trials, the method whose k heads do most damage on the other half: shares are of its."""
+        return self._most({name: self.damage(name) for name in self.methods})
+
+    def _most(self, tables: Mapping[str, pd.DataFrame]) -> tuple[str, str]:
+        """For each half of the test trials, the name of the table whose mean is largest on the other half."""
 
         def most(half: pd.Index) -> str:
             means = {
-                name: float(one.loc[one.index.intersection(half)].to_numpy().mean()) for name, one in damage.items()
+                name: float(one.loc[one.index.intersection(half)].to_numpy().mean()) for name, one in tables.items()
             }
             return max(means, key=lambda name: means[name])
 
-        damage = {name: self.damage(name) for name in self.methods}
         one, other = self.halves
         return (most(other), most(one)) if len(other) else (most(one), most(one))
 
@@ -154,15 +168,6 @@ class Cell:
         above = torch.from_numpy(one.loc[both].to_numpy(float).T.copy())
         below = torch.from_numpy(best.loc[both].to_numpy(float).T.copy()).expand_as(above)
         return ratio_interval(above, below, groups=self.curve.groups(both), level=level)
-
-    def crosswise(self, method: str, against: str) -> bool:
-        """Whether the area of one method is above that of another on either half of the test trials alone."""
-        one, other = self.area(method).mean(axis=1), self.area(against).mean(axis=1)
-        return all(
-            one[one.index.intersection(half)].mean() > other[other.index.intersection(half)].mean()
-            for half in self.halves
-            if len(half)
-        )
 
     @cached_property
     def frame(self) -> pd.DataFrame:

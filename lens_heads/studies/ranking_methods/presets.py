@@ -13,6 +13,7 @@ from lens_heads.runs import checks
 from lens_heads.studies.presets import read_presets
 from lens_heads.trials.checked_tokens import encode_all
 from lens_heads.trials.encoded import EncodedTrial
+from lens_heads.trials.exchanges import ask_twice
 from lens_heads.trials.pairs import make_pairs
 
 
@@ -81,6 +82,8 @@ class Setup:
         given = {"n": round(self.spare * n), "split": split, **self.arguments}
         known = tasks.arguments_of(self.task)
         listed = tasks.load(self.task, **{name: value for name, value in given.items() if name in known})
+        if ask_twice(listed):  # A liking for a name is right under one of its passage's two questions.
+            listed = [one for pair in zip(listed, tasks.exchange_questions(listed), strict=True) for one in pair]
         shape = head_geometry(model)
         trials = encode_all(listed, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab)
         pairs: list[EncodedTrial] = []
@@ -107,7 +110,7 @@ SETUPS: dict[str, Setup] = {
     "capitals": Setup("capitals", {}, spare=1.4),
     "copy_colors": Setup("copy_colors", {}),
     "greater_than": Setup("greater_than", {}, metric=CHOICE),
-    "choice": Setup("packaged", {**_PASSAGES, "distractors": 1, "questions": "direct"}, spare=2.0, metric=CHOICE),
+    "choice": Setup("packaged", {**_PASSAGES, "distractors": 1, "questions": "direct"}, metric=CHOICE),
 }
 """The tasks that are set up by name. Any other task with two halves runs with its default arguments."""
 

@@ -83,9 +83,10 @@ def recommend(
         by: "damage" for heads that the answer needs (ablated), "faithfulness" for heads that suffice (kept, all others corrupt).
         level: of the intervals that decide.
 
-    A larger budget's method is only recommended if it is surely better than that of the smaller one and, by damage, better on
-    either half of the test trials alone. The best of many methods on one set of trials looks a little better than it is: measure
-    close calls again on other trials.
+    The best of many methods on one set of trials looks better than it is. By damage, each half of the test trials therefore
+    judges the method that is best on the other half, and a method is recommended only if what is chosen so is surely better than
+    random heads, and than the choice for the smaller budget. By faithfulness, which has few pairs, all of them choose and judge:
+    measure close calls again on other trials.
 
     ValueError for no budgets, budgets that are not numbers above zero, and another `by`; TypeError for anything but a Bench.
 
@@ -116,17 +117,18 @@ def recommend(
 def _choice(cell: Cell, budget: float, before: str, by: By, level: float) -> dict[str, object]:
     """The method for one budget, and those that cannot be told from it."""
     about, beyond = cell.about.set_index("method"), partial(cell.beyond, level=level, by=by)
+
+    def surely(best: str, over: str) -> bool:
+        found = cell.chosen_beyond(able, over, level) if by == "damage" else beyond(best, over)
+        return found.low > 0
+
     passes, family = about["passes"], about["family"]
     able = [name for name in cell.methods if passes[name] <= budget and family[name] != "baseline"]
     ranked = sorted(able, key=lambda name: -cell.goodness(name, by))
     best, same = ranked[0] if ranked else "", []
-    if not best or cell.does is False or not beyond(best, RANDOM).low > 0:
+    if not best or cell.does is False or not surely(best, RANDOM):
         best = before = ""
-    elif (
-        before
-        and before != best
-        and not (beyond(best, before).low > 0 and (by != "damage" or cell.crosswise(best, before)))
-    ):
+    elif before and before != best and not surely(best, before):
         best = before
     if best:  # Not "as good as": all that the trials cannot tell from it, the cheapest first.
         same = [name for name in ranked if name != best and not beyond(best, name).low > 0]
