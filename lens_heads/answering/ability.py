@@ -85,7 +85,8 @@ class Ability(Tabled):
     def __str__(self) -> str:
         choice, margin = self.choice(), self.margin()
         little = self.chance + NEXT_TO_NOTHING * (1 - self.chance)
-        word = "does" if self.does else "does not do" if choice.high < little else "is not shown to do"
+        unsure = "is not shown to do" if choice.high == choice.high else "cannot be told to do"
+        word = "does" if self.does else "does not do" if choice.high < little else unsure
         both = " under both questions" if self.exchanged is not None else ""
         return (
             f"{word} this task: right in {choice.said()} of choices{both}, chance {self.chance:.2f}; margin {margin.said()} "
