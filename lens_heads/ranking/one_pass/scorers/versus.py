@@ -11,7 +11,10 @@ from torch import Tensor
 from lens_heads.ranking.one_pass.definition import Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
 from lens_heads.ranking.one_pass.scorers.attention_mass import SCORERS as ATTENTION_MASS
+from lens_heads.ranking.one_pass.scorers.attention_spatial import SCORERS as ATTENTION_SPATIAL
+from lens_heads.ranking.one_pass.scorers.contrastive import SCORERS as CONTRASTIVE
 from lens_heads.ranking.one_pass.scorers.copy import SCORERS as COPY
+from lens_heads.ranking.one_pass.scorers.headkv import SCORERS as HEADKV
 from lens_heads.ranking.one_pass.scorers.locos import SCORERS as LOCOS
 
 
@@ -42,4 +45,5 @@ def versus(scorer: Scorer) -> Scorer:
     )
 
 
-SCORERS = tuple(versus(scorer) for scorer in (*LOCOS, *ATTENTION_MASS, *COPY) if not scorer.only_named)
+_OF_NEEDLES = (*LOCOS, *ATTENTION_SPATIAL, *ATTENTION_MASS, *COPY, *CONTRASTIVE, *HEADKV)
+SCORERS = tuple(versus(scorer) for scorer in _OF_NEEDLES if not scorer.only_named)
