@@ -46,7 +46,7 @@ Tables = dict[str, pd.DataFrame]
 ONE_BY_ONE = ("choosing",)
 """Studies whose models run with presets of their own: with a chat template or without."""
 TABLES = {
-    "locos": ("choice_trials", "headline_trials"),
+    "locos": ("choice_trials", "headline_trials", "kinds_trials", "sets_trials", "seeds_trials"),
     "fragile_tasks": ("matrix_trials", "headline_trials", "recovery_examples"),
     "capability": ("damage_trials", "alone_trials", "methods_trials", "scores"),
     "choosing": ("ability_trials", "judged_trials", "set_trials", "seed_trials", "ungated_trials"),
@@ -106,6 +106,12 @@ def read(study: str, model: str) -> Tables:
     return found
 
 
+def by_kind(table: pd.DataFrame | None) -> dict[str, AblationCurve]:
+    """The curves by kind of ablation from a stored table; none without it."""
+    rows = pd.DataFrame({"kind": []}) if table is None else table
+    return {str(kind): AblationCurve(own.drop(columns="kind"), {}) for kind, own in rows.groupby("kind", sort=False)}
+
+
 def locos_again(tables: Mapping[str, pd.DataFrame], plan: locos.Preset, heads: int) -> pd.DataFrame:
     """The claims again from values per trial, in a model with so many heads.
 
@@ -116,7 +122,9 @@ def locos_again(tables: Mapping[str, pd.DataFrame], plan: locos.Preset, heads: i
     curves = {str(task): AblationCurve(rows, {}) for task, rows in headline.groupby("task", sort=False)}
     k = plan.fixed_k(heads) or smallest_k(choice, locos.LEAD)
     nothing: dict[str, Any] = {"model": "", "frames": {}, "scores": {}, "questions": {}, "texts": {}}
-    found = locos.LocosFinding(k=k, baseline=locos.best_baseline(choice, k), headline=curves, curve=choice, **nothing)
+    kinds = by_kind(tables.get("kinds_trials"))
+    chosen: dict[str, Any] = {"k": k, "baseline": locos.best_baseline(choice, k), "kinds": kinds}
+    found = locos.LocosFinding(headline=curves, curve=choice, **chosen, **nothing)
     return locos.claims(found, plan.described())
 
 
@@ -182,8 +190,7 @@ def choosing_again(tables: Mapping[str, pd.DataFrame], summary: Mapping[str, Any
 
     `summary`: the model's part of the study's JSON, for what was chosen on selection questions.
     """
-    judged = tables.get("judged_trials", pd.DataFrame({"kind": []})).groupby("kind", sort=False)
-    curves = {str(kind): AblationCurve(rows.drop(columns="kind"), {}) for kind, rows in judged}
+    curves = by_kind(tables.get("judged_trials"))
     able = ability_of(tables["ability_trials"], summary["chance"])
     chosen: dict[str, Any] = {"k": summary["k"], "scores": dict.fromkeys(summary["methods"])}
     about: dict[str, Any] = {"model": "", "frames": {}, "question": "", "passages": {}}
@@ -201,9 +208,7 @@ def choosing_again(tables: Mapping[str, pd.DataFrame], summary: Mapping[str, Any
         if "style" in tables["ability_trials"]:
             found["styles"] = choosing.by_style(tables["ability_trials"], curves["mean"], summary["k"][choosing.LEAD])
     if "ungated_trials" in tables:
-        rows = tables["ungated_trials"].groupby("kind", sort=False)
-        freely = {str(kind): AblationCurve(own.drop(columns="kind"), {}) for kind, own in rows}
-        found["ungated"] = choosing.beyond_the_gate(freely, summary["k"])
+        found["ungated"] = choosing.beyond_the_gate(by_kind(tables["ungated_trials"]), summary["k"])
     return found
 
 

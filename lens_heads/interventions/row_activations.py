@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from jaxtyping import Float
@@ -15,14 +15,16 @@ from lens_heads.heads.made_on import MadeOn
 from lens_heads.interventions.activations import check_finite, run_activations
 from lens_heads.model.geometry import Model
 from lens_heads.model.identity import identified
+from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
 from lens_heads.model.workers import shared
 from lens_heads.runs import engine
 from lens_heads.runs.identity import ModelIdentity
+from lens_heads.runs.options import LoopOptions, Run
 from lens_heads.runs.shards import Result
 from lens_heads.runs.typed import typed, typed_fields
 from lens_heads.trials.checked_tokens import encode_all
-from lens_heads.trials.digests import Encoded, prompt_digest
+from lens_heads.trials.digests import Encoded, prompt_digest, trials_digest
 from lens_heads.trials.encoded import EncodedTrial
 from lens_heads.trials.trial import AnyTrial
 
@@ -80,7 +82,7 @@ class RowActivations:
 
 @typed
 @shared
-def row_activations(model: Model, trials: Iterable[AnyTrial] | AnyTrial, *, progress: bool = True) -> RowActivations:
+def row_activations(model: Model, trials: Iterable[AnyTrial] | AnyTrial, **run: Unpack[LoopOptions]) -> RowActivations:
     """`z` of every head at the last row of each prompt, where the answer begins: the reference of kind "interchange".
 
     With the same passages and their distractors' questions (`tasks.exchange_questions`) as donors, heads get what they would
@@ -89,12 +91,12 @@ def row_activations(model: Model, trials: Iterable[AnyTrial] | AnyTrial, *, prog
 
     Args:
         trials: the donors, one for each trial that is evaluated, in their order.
-        progress: whether to show a bar.
+        **run: see `runs.options.LoopOptions`.
 
     Cost: a forward a donor. Memory: 4 bytes per donor, layer, head and d_head. ValueError for prompts beyond the context window,
     and where a donor fails, since the others would go to other trials.
 
-    `model`: as in `rank`; `workers=` as in `lh.worker_pool`. Source: interchange interventions (Geiger et al., arXiv 2106.02997),
+    `model`: as in `rank`. Source: interchange interventions (Geiger et al., arXiv 2106.02997),
     here on heads at one row.
 
     Example:
@@ -105,7 +107,7 @@ def row_activations(model: Model, trials: Iterable[AnyTrial] | AnyTrial, *, prog
         >>> len(found.trial_ids)
         4
     """
-    shape = require(model, "row_activations", "writes")
+    options, shape = Run.of(run), require(model, "row_activations", "writes")
     encoded = encode_all(trials, model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab, answered=False)
 
     def work(batch: list[EncodedTrial]) -> list[Result]:
@@ -114,10 +116,13 @@ def row_activations(model: Model, trials: Iterable[AnyTrial] | AnyTrial, *, prog
     def rows(trial: EncodedTrial) -> Float[Tensor, "layer head d_head"]:
         return run_activations(model, trial.tokens, trial.id, len(trial) - 1).z[:, 0]
 
-    results = engine.run(encoded, work, progress=progress, description="rows of donors")
+    identity = identified(model, "activations")
+    settings = {**identity.settings, "method": "row activations", "trials": trials_digest(encoded)}
+    folder = folder_for(model, options.out, settings)
+    results = engine.run(encoded, work, folder=folder, progress=options.progress, description="rows of donors")
     failed = next((trial.id for trial, result in zip(encoded, results, strict=True) if not result.keep), None)
     if failed is not None:
         raise ValueError(f"donor {failed} failed (see the warning), so that its trial would have none: leave both out")
     z = torch.stack([result.arrays["z"] for result in results]).float()
     prompts = tuple(map(prompt_digest, encoded))
-    return RowActivations(z, tuple(trial.id for trial in encoded), identified(model, "activations"), prompts)
+    return RowActivations(z, tuple(trial.id for trial in encoded), identity, prompts)

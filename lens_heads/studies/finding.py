@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lens_heads.answering.ability import Ability, ability
 from lens_heads.answering.question_need import QuestionNeed, question_need
 from lens_heads.model.geometry import Model
+from lens_heads.trials.exchanges import add_distractors
 from lens_heads.trials.trial import AnyTrial
 
 
@@ -95,9 +97,26 @@ def asked(model: Model, trials: Sequence[AnyTrial], out: Path) -> QuestionNeed |
         return f"cannot be told: {error}"
 
 
-def meaning(question: QuestionNeed | str) -> str:
-    """What the trials can show of retrieval by meaning, in a sentence or two."""
+ABLE = 40
+"""Selection trials, at most, that tell whether the model can choose between two needles."""
+
+
+def can_choose(model: Model, trials: Sequence[AnyTrial], out: Path) -> Ability | str:
+    """Whether the model picks the right one of two needles: selection trials with another one's needle in the same passage, under
+    both questions. Or the reason why it cannot be told."""
+    try:
+        return ability(model, add_distractors(trials[:ABLE]), out=out)
+    except ValueError as error:  # No needle, or none of another trial that fits.
+        return f"cannot be told: {error}"
+
+
+def meaning(question: QuestionNeed | str, able: Ability | str = "") -> str:
+    """What the trials can show of retrieval by meaning, in a sentence or two. `able`: of `can_choose`."""
     told = f"Whether the question decides: {question}." if isinstance(question, str) else f"{question}."
     decided = not isinstance(question, str) and question.decides
+    two = f" Whether it can choose between two needles {able}." if able else ""
+    if isinstance(able, Ability):
+        two = f" With a second needle in the passage, the model {able}."
+    chooses = not isinstance(able, Ability) or able.does
     limit = " Nothing here shows retrieval by meaning: heads that write the answer whatever is asked would do."
-    return told[:1].upper() + told[1:] + ("" if decided else limit)
+    return told[:1].upper() + told[1:] + two + ("" if decided and chooses else limit)

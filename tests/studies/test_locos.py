@@ -44,7 +44,7 @@ from tests.scripts import script
 pytestmark = pytest.mark.slow
 
 TINY = Preset(
-    select=("packaged", {"split": "select", "n": 3, "context_length": 600}),
+    select=("packaged", {"split": "select", "n": 3, "context_length": 600, "seed": 0}),
     test=("packaged", {"split": "test", "n": 6, "context_length": 600}),
     spared={"arithmetic": ("arithmetic", {"n": 6, "digits": 1, "split": "test"})},
     downstream={"babilong": ("babilong", {"n": 2, "task": "qa1"})},
@@ -52,6 +52,7 @@ TINY = Preset(
     ks=(1, 2),
     choose=2,
     rivals=2,
+    sets=6,
     draws=3,
     few=2,
     few_others=2,
@@ -154,8 +155,16 @@ def check_tables(found: LocosFinding, folder: Path) -> None:
 def test_claims_about_tasks_that_were_not_run_are_left_out(done: tuple[LocosFinding, Path]) -> None:
     found, _ = done
     rivals, first = ["one_shot", "one_shot_exact", "patching"], ["retrieval", "retrieval_exact", "exact", "baseline"]
-    assert found.claims["id"].to_list() == [*first, *rivals, "factorial", "random", "babilong", "arithmetic"]
-    assert not set(rivals) & set(LocosStudy(replace(TINY, rivals=0), "own").registered()["id"])
+    assert found.claims["id"].to_list() == [
+        *first,
+        *rivals,
+        "factorial",
+        "question",
+        "random",
+        "babilong",
+        "arithmetic",
+    ]
+    assert not {*rivals, "question"} & set(LocosStudy(replace(TINY, rivals=0, sets=0), "own").registered()["id"])
 
 
 def test_a_head_ablated_alone_costs_what_the_score_says(done: tuple[LocosFinding, Path], qwen: Any) -> None:
@@ -274,12 +283,39 @@ def test_a_model_that_answers_nothing_ends_its_study_without_patching(
     assert summary["patching_note"] == reason
 
 
+def test_the_same_heads_are_ablated_otherwise_and_selected_again(done: tuple[LocosFinding, Path], qwen: Any) -> None:
+    found, _ = done
+    kinds = found.frames["kinds"].set_index(["kind", "method"])
+    assert set(kinds.index.get_level_values("kind")) == {"zero", "resample", "counterfactual"}
+    test, heads = lh.tasks.packaged(**TINY.test[1])[: TINY.text_trials], found.scores["locos"].top(found.k)
+    with lh.ablate(qwen, heads, kind="zero", span="last"):
+        ablated = lh.evaluate(qwen, test, generate=False, progress=False).mean("logprob")
+    curve = found.kinds["zero"]
+    assert curve.values(Condition.top("locos", found.k), "logprob").mean() == pytest.approx(ablated, abs=1e-4)
+    other = lh.row_activations(qwen, lh.sanity.permuted_questions(test), progress=False)
+    with lh.ablate(qwen, heads, kind="interchange", reference=other):
+        asked = lh.evaluate(qwen, test, generate=False, progress=False).mean("logprob")
+    curve = found.kinds["counterfactual"]
+    assert curve.values(Condition.top("locos", found.k), "logprob").mean() == pytest.approx(asked, abs=1e-4)
+    assert found.frames["ranks"]["sets"].item() == TINY.sets
+    seeds = found.frames["seeds"]
+    assert seeds["selection"].tolist() == ["locos", "locos, seed 10", "locos, seed 20"]
+    assert seeds["shared"].iloc[0] == found.k
+    assert found.frames["areas"]["method"].iloc[0] == "locos"
+    claim = found.claims.set_index("id").loc["question"]
+    assert claim["value"] == pytest.approx(kinds.loc[("counterfactual", "locos"), "cost"])
+
+
 def check_summary(found: LocosFinding, file: Path) -> None:
     whole = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     summary = whole["models"][found.model]
     assert set(summary["seconds"]) >= {
+        "ability",
         "detection",
         "question",
+        "random sets",
+        "other kinds",
+        "other seeds",
         "choice",
         "headline",
         "ablation",
@@ -288,7 +324,7 @@ def check_summary(found: LocosFinding, file: Path) -> None:
         "recovery",
     }
     assert all(question.endswith("?") for question in found.questions.values())
-    assert summary["question_note"] == meaning(found.question)
+    assert summary["question_note"] == meaning(found.question, found.able)
     assert [row["prompt"] for row in summary["question"]] == ["own question", "other question", "no needle"]
     assert whole["command"] == "the command"
     assert [c["verdict"] for c in summary["claims"]] == found.claims["verdict"].to_list()

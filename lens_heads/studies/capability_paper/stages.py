@@ -213,6 +213,11 @@ def ablated(setup: CapabilitySetup, sets: Mapping[str, Sequence[HeadSet]], choic
     return AblationCurve(pd.concat(tables, ignore_index=True), {"k": setup.plan.k})
 
 
+def intact(setup: CapabilitySetup) -> AblationCurve:
+    """Every task without ablation: what the model can do, before anything is said of heads."""
+    return ablated(setup, dict.fromkeys(setup.asked.tests, ()))
+
+
 def harmed(setup: CapabilitySetup, scores: Repeated) -> AblationCurve:
     """Every capability's heads on every task, and random heads of both kinds. Heads of other data run on their capability.
 

@@ -16,11 +16,13 @@ import pandas as pd
 from lens_heads import plots
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
+from lens_heads.report import tables as shown_tables
 from lens_heads.runs.typed import typed
 from lens_heads.studies.capability_paper import damage
 from lens_heads.studies.capability_paper.claims import (
     CapabilityFinding,
     TaskMap,
+    able,
     asked_claims,
     beside,
     claim_words,
@@ -48,6 +50,7 @@ from lens_heads.studies.capability_paper.stages import (
     curves,
     each_alone,
     harmed,
+    intact,
     localized,
     methods,
     searches,
@@ -157,6 +160,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         more = [k for k in plan.ks if k != plan.k]
         sets = {task: 1 + main * len(own) + draws.get(kin_of(owner(task)), 0) * (owner(task) in own) for task in sizes}
         controls = {name: plan.random_draws * (1 + (name in own)) for name in asked.evaluation}
+        found["ability"] = sum(sizes.values())
         found["damage"] = sum(sets[task] * size + controls.get(task, 0) * few[task] for task, size in sizes.items())
         found["curves"] = sum(few[name] * len(more) * (main + plan.curve_draws) for name in own)
         found["each alone"] = sum(few[name] * main * (plan.k - (1 in plan.ks)) for name in own)
@@ -177,6 +181,11 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
 
     def one(self, model: Model, run: StageRun) -> CapabilityFinding:
         setup, name = CapabilitySetup(model, self.plan, self.asked, run.folder), head_geometry(model).name
+        chances = {task: chance(made, setup.capability(task).right) for task, made in self.asked.tests.items()}
+        first = run.stage("ability", intact, setup)
+        for task in self.asked.evaluation:
+            word = "does" if able(first, self.plan, chances, task) else "is not shown to do"
+            shown_tables.show(shown_tables.plain(f"{name} {word} {task}"))
         found = {task: run.stage(f"heads of {task}", localized, setup, task) for task in self.asked.selection}
         reasons = {task: one for task, one in found.items() if isinstance(one, str)}
         scores = {
@@ -203,7 +212,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
             name,
             plan,
             scores=scores,
-            chances={task: chance(made, setup.capability(task).right) for task, made in self.asked.tests.items()},
+            chances=chances,
             curves={"curve": curve, "alone": alone, "compared": compared},
             evaluations={method: found[0].evaluations for method, found in by_name.items()},
             reasons=reasons,

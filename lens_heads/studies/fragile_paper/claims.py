@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from lens_heads.answering.ability import Ability
 from lens_heads.answering.evaluation import FORCED_METRICS, METRICS
 from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.correlation_results import Correlation
@@ -196,11 +197,12 @@ class FragileFinding(Finding):
     sizes: dict[int, int]
     headline: int
     question: QuestionNeed | str = ""
+    able: Ability | str = ""
 
     def notes(self) -> dict[str, Any]:
         (heads,) = {found.values.numel() for by_task in self.scores.values() for found in by_task.values()}
         return {
-            "question_note": meaning(self.question),
+            "question_note": meaning(self.question, self.able),
             "heads": heads,
             "heads_for_k": {k: size for size, k in self.sizes.items()},
         }

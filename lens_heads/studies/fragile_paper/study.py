@@ -20,7 +20,7 @@ from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.sanity.answers import permuted_answers
 from lens_heads.studies.claims import Claim, published
-from lens_heads.studies.finding import ASKED, asked, meaning
+from lens_heads.studies.finding import ABLE, ASKED, asked, can_choose, meaning
 from lens_heads.studies.fragile_paper.claims import (
     ALL,
     METRIC,
@@ -150,9 +150,9 @@ class FragileStudy(Study[Preset, FragileFinding]):
 
     @cached_property
     def selected(self) -> list[Trial]:
-        """Trials of the companies that heads are detected on, of every task in turn: do they need their question?"""
+        """Trials of the companies that heads are detected on, of every task in turn: what can the model do?"""
         by_task = self.plan.by_task(sec10k, self.plan.trials, "select")
-        return in_turn(by_task)[:ASKED]
+        return in_turn(by_task)[:ABLE]
 
     def claims(self) -> list[Claim]:
         whole = published(__name__)
@@ -170,7 +170,8 @@ class FragileStudy(Study[Preset, FragileFinding]):
         controls = len(RESTORED) * plan.recovery_draws if plan.fair else 0
         return {
             "detection": sum(map(len, self.documents.values())),
-            "question": 3 * len(self.selected),
+            "ability": 2 * len(self.selected),
+            "question": 3 * len(self.selected[:ASKED]),
             "transfer": trials * (1 + sizes * (tasks + plan.random_draws)),
             "headline": min(trials, plan.max_trials or trials) * (2 + len(plan.foreign)) + random,
             "recovery": recovered * sizes * (2 + controls),
@@ -183,10 +184,11 @@ class FragileStudy(Study[Preset, FragileFinding]):
     def one(self, model: Model, run: StageRun) -> FragileFinding:
         plan, name = self.plan, head_geometry(model).name
         setup = FragileSetup(model, plan, self.documents, self.tests, run.folder)
+        able = run.stage("ability", can_choose, model, self.selected, run.folder / "ability")
+        question = run.stage("question", asked, model, self.selected[:ASKED], run.folder / "question")
+        tables.show(tables.plain(f"{name}: {meaning(question, able)}"))
         scores = run.stage("detection", detect, setup)
         lead = scores[plan.lead]
-        question = run.stage("question", asked, model, self.selected, run.folder / "question")
-        tables.show(tables.plain(f"{name}: {meaning(question)}"))
         matrix = run.stage("transfer", transfer, setup, lead)
         curve = run.stage("headline", headline, setup, scores)
         restored = run.stage("recovery", mended, setup, lead)
@@ -219,6 +221,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
             sizes=setup.sizes,
             headline=setup.headline,
             question=question,
+            able=able,
         )
 
     def seen(self, found: FragileFinding) -> Seen:
@@ -261,7 +264,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
     def shown(self, findings: Sequence[FragileFinding], pairs: Sequence[Pair]) -> Shown:
         claims = pd.concat([each.claims for each in [*findings, *pairs]], ignore_index=True)
         words = {
-            "question": " ".join(f"{each.model}: {meaning(each.question)}" for each in findings),
+            "question": " ".join(f"{each.model}: {meaning(each.question, each.able)}" for each in findings),
             "documents": _call(self.plan.documents),
             "trials": _call(self.plan.trials),
             "claims": counted(claims),

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from lens_heads import sanity
+from lens_heads.answering.ability import Ability
 from lens_heads.answering.question_need import QuestionNeed
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.recovery_results import Recovery
@@ -55,6 +56,8 @@ ATTENTION = ("attention_spatial", "attention_spatial_no_sink", "attention_mass",
 HEADLINE_METHODS = ("locos", "locos_exact", *PARTS)
 """What the headline ablates besides the best baseline and the rivals."""
 
+OTHER_QUESTION = "counterfactual"
+"""The kind of ablation that gives heads what they write where the same passage is asked another trial's question."""
 RIVALS = ("one_shot", "patching")
 """Rankings that take a run per head and trial: every head ablated alone, and every head patched."""
 
@@ -72,6 +75,9 @@ class Preset:
     Headline: at one k, LOCOS, its parts and the best baseline on test trials, until the interval of LOCOS's cost has the
     half-width `precision` (nats) or `max_trials` ran; beside `draws` uniform and as many layer-matched sets of random heads on
     the first `few` trials (`few_others` on other tasks). `k`: "half" (claims.json), "share" (the paper's), or a number.
+
+    With `sets` (0 skips this), the heads are also ranked among so many random sets, ablated in other ways where the answer
+    begins, and selected again on trials of two other seeds.
 
     On `rivals` selection trials every head is also ablated alone and patched; both rankings join headline and curve.
 
@@ -94,6 +100,7 @@ class Preset:
     calibration: dict[str, TaskCall] = field(default_factory=dict)
     choose: int = 12
     rivals: int = 0
+    sets: int = 0
     k: int | str = "half"
     precision: float = 0.25
     max_trials: int = 60
@@ -124,7 +131,7 @@ class Preset:
     def __post_init__(self) -> None:
         checks.whole_fields(self, seeds=0, calibrate=1, max_new_tokens=1, detect_new_tokens=1, batch_size=1, choose=1)
         checks.whole_fields(
-            self, rivals=0, cri_trials=0, recovery_trials=0, recovery_draws=0, read_heads=0, text_trials=1
+            self, rivals=0, sets=0, cri_trials=0, recovery_trials=0, recovery_draws=0, read_heads=0, text_trials=1
         )
         checks.whole_fields(self, max_trials=1, draws=1, few=1, few_others=1, curve_trials=1)
         checks.whole_numbers("ks", self.ks)
@@ -167,7 +174,8 @@ class LocosFinding(Finding):
     """What the study found in one model.
 
     `scores` is by method, `questions` by id of a test trial. `k` and `baseline`, the attention method whose heads cost most,
-    were chosen on selection trials. `question`: whether these need theirs, or why that cannot be told. `headline` (at k, by
+    were chosen on selection trials. `able`: whether the model can choose between two needles, and `question`: whether these
+    trials need theirs; or why that cannot be told. `kinds`: the headline under other ablations. `headline` (at k, by
     task) is judged, `curve` runs over k, `texts` is by task. `cri`, `literal` and `recovered` are None if the preset skips their
     stages; `cri` and `recovered` are sentences if they could not be measured.
     """
@@ -180,6 +188,8 @@ class LocosFinding(Finding):
     texts: dict[str, AblationCurve]
     questions: dict[str, str]
     question: QuestionNeed | str = ""
+    able: Ability | str = ""
+    kinds: dict[str, AblationCurve] = field(default_factory=dict)
     cri: HeadScores | str | None = None
     literal: HeadScores | None = None
     recovered: Recovery | str | None = None
@@ -204,7 +214,7 @@ class LocosFinding(Finding):
         note = self.recovered.examples if isinstance(self.recovered, Recovery) else self.recovered
         return {
             "k": self.k,
-            "question_note": meaning(self.question),
+            "question_note": meaning(self.question, self.able),
             "heads": self.scores[LEAD].values.numel(),
             "best_attention_baseline": self.baseline,
             "outcomes": self.scores[LEAD].outcomes,
@@ -235,7 +245,9 @@ def asked_claims(plan: Preset) -> list[Claim]:
     return [
         claim
         for claim in published(__name__)["claims"]
-        if claim["task"] in tasks and (plan.rivals or claim.get("other") not in RIVALS)
+        if claim["task"] in tasks
+        and (plan.rivals or claim.get("other") not in RIVALS)
+        and (plan.sets or claim["rule"] != "asked")
     ]
 
 
@@ -253,7 +265,8 @@ def claims(finding: LocosFinding, calls: Mapping[str, str]) -> pd.DataFrame:
     rows = []
     for claim in published(__name__)["claims"]:
         curve = finding.headline.get(claim["task"])
-        if curve is None or (claim.get("other") in RIVALS and claim["other"] not in curve.rankings):
+        unasked = claim["rule"] == "asked" and OTHER_QUESTION not in finding.kinds
+        if curve is None or unasked or (claim.get("other") in RIVALS and claim["other"] not in curve.rankings):
             continue
         found = RULES[claim["rule"]](curve, claim, finding)
         about = {"measured_on": calls.get(claim["task"], claim["task"]), "metric": "logprob", "k": finding.k}
@@ -281,5 +294,29 @@ RULES: dict[str, Callable[[AblationCurve, Claim, LocosFinding], Verdict]] = {
     "beats_parts": _beats_parts,
     "negligible": lambda curve, claim, found: negligible(curve, found.k, margin=margin(claim, found.effect)),
     "harms": lambda curve, claim, found: harms(curve, claim["ranking"], found.k),
+    "asked": lambda curve, claim, found: harms(found.kinds[OTHER_QUESTION], claim["ranking"], found.k),
     "spared": lambda curve, claim, found: spared(curve, claim["ranking"], found.k, margin=margin(claim, found.effect)),
 }
+
+
+def by_kind(kinds: Mapping[str, AblationCurve], k: int) -> pd.DataFrame:
+    """A row per kind of ablation and ranking: what the k heads cost beyond random heads, where the answer begins."""
+    rows = []
+    for kind, curve in kinds.items():
+        for name in curve.rankings:
+            found = harms(curve, name, k)
+            cost = dict(zip(("cost", "low", "high"), found.cost, strict=True))
+            rows.append({"kind": kind, "method": name, "k": k, **cost, "p": found.p, "trials": found.trials})
+    return pd.DataFrame(rows)
+
+
+def by_seed(curve: AblationCurve, k: int) -> pd.DataFrame:
+    """A row per selection seed: what LOCOS's k heads cost, and how many of them are those of the first seed."""
+    rows: list[dict[str, Any]] = []
+    for name in curve.rankings:
+        own = Condition.top(name, k)
+        heads, cost = curve.heads(own).split(","), curve.difference(Condition.none(), own, "logprob")
+        row = {"selection": name, "k": k, **dict(zip(("cost", "low", "high"), cost, strict=True))}
+        first = rows[0]["heads"].split(", ") if rows else heads
+        rows.append(row | {"shared": len({*heads} & {*first}), "heads": ", ".join(heads)})
+    return pd.DataFrame(rows)

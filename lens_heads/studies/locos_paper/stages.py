@@ -25,6 +25,7 @@ from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.styles import add_style
 from lens_heads.inspection import anatomy
 from lens_heads.interventions.activations import MeanActivations, mean_activations
+from lens_heads.interventions.row_activations import row_activations
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.one_pass.score_heads import score_heads
@@ -33,11 +34,13 @@ from lens_heads.studies.locos_paper.claims import (
     ATTENTION,
     HEADLINE_METHODS,
     LEAD,
+    OTHER_QUESTION,
     RIVALS,
     TASK,
     Preset,
 )
 from lens_heads.studies.presets import trials_of
+from lens_heads.trials.exchanges import permuted_questions
 from lens_heads.trials.trial import Trial
 
 TUNED = "locos (tuned lens)"
@@ -131,6 +134,52 @@ def headline(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int, baseli
         out = setup.out / f"headline-{task}"
         found[task] = setup.ablate(task, trials, {LEAD: scores[LEAD]}, ks=[k], controls=few, out=out)
     return found
+
+
+def outranked(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int) -> AblationCurve:
+    """LOCOS's heads beside many random sets, on the first test trials: with 40 sets the least p is 0.024."""
+    plan = setup.plan
+    controls, out = Controls("random", plan.sets), setup.out / "sets"
+    return setup.ablate(TASK, setup.test[: plan.few], {LEAD: scores[LEAD]}, ks=[k], controls=controls, out=out)
+
+
+def other_kinds(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int, baseline: str) -> dict[str, AblationCurve]:
+    """The same heads where the answer begins: ablated to zero; with what they write in another passage; and with what they write
+    in this one if another trial's question is asked, which only matters to heads that read the question."""
+    plan, trials = setup.plan, setup.test[: setup.plan.text_trials]
+    half, asked = len(trials) // 2, permuted_questions(trials)
+    donors = {"resample": [*trials[half:], *trials[:half]], OTHER_QUESTION: asked}
+    found = {name: scores[name] for name in dict.fromkeys((LEAD, "locos_exact", baseline)) if name in scores}
+    ways: dict[str, dict[str, Any]] = {"zero": {"kind": "zero", "reference": None, "span": "last"}}
+    ways |= {
+        name: {
+            "kind": "interchange",
+            "reference": row_activations(setup.model, those, out=setup.out / f"donors-{name}"),
+        }
+        for name, those in donors.items()
+    }
+    controls = Controls("random", plan.draws, trials=plan.few)
+    return {
+        name: setup.ablate(TASK, trials, found, ks=[k], controls=controls, out=setup.out / f"kind-{name}", **how)
+        for name, how in ways.items()
+    }
+
+
+MORE_SEEDS = (10, 20)
+"""What is added to the seed of the selection trials."""
+
+
+def reselected(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int) -> AblationCurve | None:
+    """LOCOS's heads again, from selection trials of other seeds, on the test trials; None for a task without seeds."""
+    (task, arguments), found = setup.plan.select, {LEAD: scores[LEAD]}
+    if "seed" not in arguments:
+        return None
+    for more in MORE_SEEDS:
+        trials = trials_of((task, {**arguments, "seed": arguments["seed"] + more}))
+        name, out = f"{LEAD}, seed {arguments['seed'] + more}", setup.out / f"seed-{more}"
+        found[name] = detect(setup.model, trials, replace(setup.plan, methods=(LEAD,)), out, None)[LEAD]
+    test = setup.test[: setup.plan.text_trials]
+    return setup.ablate(TASK, test, found, ks=[k], controls=(), out=setup.out / "seeds")
 
 
 def curve(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int) -> AblationCurve:

@@ -12,9 +12,10 @@ from typing import Any, Unpack
 import pandas as pd
 
 from lens_heads import plots, report
+from lens_heads.evidence.areas import areas
 from lens_heads.evidence.head_sets import capped
 from lens_heads.evidence.recovery_results import Recovery
-from lens_heads.evidence.verdicts import smallest_k
+from lens_heads.evidence.verdicts import harms, smallest_k
 from lens_heads.heads.conditions import Condition
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.directions import check_direction
@@ -22,7 +23,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.studies.claims import Claim, published
-from lens_heads.studies.finding import ASKED, asked, meaning, together
+from lens_heads.studies.finding import ABLE, ASKED, asked, can_choose, meaning, together
 from lens_heads.studies.locos_paper.claims import (
     ATTENTION,
     HEADLINE_METHODS,
@@ -34,11 +35,14 @@ from lens_heads.studies.locos_paper.claims import (
     Preset,
     asked_claims,
     best_baseline,
+    by_kind,
+    by_seed,
     claims,
     measured,
     ranked,
 )
 from lens_heads.studies.locos_paper.stages import (
+    MORE_SEEDS,
     LocosSetup,
     agreement,
     chosen,
@@ -47,8 +51,11 @@ from lens_heads.studies.locos_paper.stages import (
     headline,
     judged_texts,
     mended,
+    other_kinds,
+    outranked,
     patched,
     read,
+    reselected,
     rivals,
 )
 from lens_heads.studies.pages import Shown, bars, claims_table
@@ -120,15 +127,21 @@ class LocosStudy(Study[Preset, LocosFinding]):
     def one(self, model: Model, run: StageRun) -> LocosFinding:
         plan, shape, folder = self.plan, head_geometry(model), run.folder
         select, test = trials_of(plan.select), plan.tested()
+        able = run.stage("ability", can_choose, model, select, folder / "ability")
+        question = run.stage("question", asked, model, select, folder / "question")
+        tables.show(tables.plain(f"{shape.name}: {meaning(question, able)}"))
         scores = run.stage("detection", detect, model, select, plan, folder, self.extra["tuned_lens"])
         tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
         setup = LocosSetup(model, plan, select, test, folder)
-        question = run.stage("question", asked, model, select, folder / "question")
         choice = run.stage("choice", chosen, setup, scores)
         k = plan.fixed_k(shape.n_layers * shape.n_heads) or smallest_k(choice, LEAD)
         baseline = best_baseline(choice, k)
         scores |= run.stage("rivals", rivals, setup, scores) if plan.rivals else {}
         at_k = run.stage("headline", headline, setup, scores, k, baseline)
+        more = plan.sets > 0
+        beside = run.stage("random sets", outranked, setup, scores, k) if more else None
+        kinds = run.stage("other kinds", other_kinds, setup, scores, k, baseline) if more else {}
+        again = run.stage("other seeds", reselected, setup, scores, k) if more else None
         growing = run.stage("ablation", curve, setup, scores, k)
         tables.show(tables.curve(growing, "logprob"))
         texts = run.stage("texts", judged_texts, setup, scores, k)
@@ -161,13 +174,28 @@ class LocosStudy(Study[Preset, LocosFinding]):
             texts=texts,
             questions={trial.id: trial.question for trial in test},
             question=question,
+            able=able,
+            kinds=kinds,
             cri=cri,
             literal=literal,
             recovered=recovered,
         )
         if not isinstance(question, str):
             frames["question"] = question.frame
-        tables.show(tables.plain(f"{shape.name}: {meaning(found.question)}"))
+        if not isinstance(able, str):
+            frames["ability"] = able.frame
+        if len(plan.ks) > 1:
+            frames["areas"] = areas(growing, lead=LEAD)
+        if beside is not None:
+            rank = harms(beside, LEAD, k)
+            frames["ranks"] = pd.DataFrame(
+                [{"method": LEAD, "k": k, "sets": rank.sets, "p": rank.p, "trials": rank.trials}]
+            )
+            frames["kinds"] = by_kind(kinds, k)
+            trials["sets_trials"] = beside.per_trial
+            trials["kinds_trials"] = together({kind: one.per_trial for kind, one in kinds.items()}, "kind")
+        if again is not None:
+            frames["seeds"], trials["seeds_trials"] = by_seed(again, k), again.per_trial
         frames["claims"] = claims(found, plan.described())
         every_head = [ranked(name, one).assign(method=name) for name, one in found.ranked.items()]
         trials["scores"] = pd.concat(every_head, ignore_index=True)
@@ -202,12 +230,17 @@ class LocosStudy(Study[Preset, LocosFinding]):
         selected = len(trials_of(plan.select))
         return {
             "detection": selected,
+            "ability": 2 * min(ABLE, selected),
             "question": 3 * min(ASKED, selected),
-            "choice": min(plan.choose, selected) * (2 + (1 + len(ATTENTION)) * sizes),
+            "choice": min(plan.choose, selected) * (2 + 2 * (1 + len(ATTENTION)) * sizes),
             "rivals": min(plan.rivals, selected) * 2 * heads,
             "headline": min(plan.max_trials, tests) * (2 + 2 * methods) + 2 * few,
             "other tasks": sum(2 * n + plan.draws * min(plan.few_others, n) for n in counts.values()),
             "ablation": min(plan.curve_trials, tests) * (1 + (len(plan.ablated) + 1 + rivals + controls) * (sizes + 1)),
+            "random sets": plan.sets * min(plan.few, tests),
+            # Where only the last row is ablated, one prefill serves all sets of heads: about so many more in all.
+            "other kinds": (plan.sets > 0) * 3 * (3 * min(plan.text_trials, tests) + 2 * min(plan.few, tests)),
+            "other seeds": (plan.sets > 0) * len(MORE_SEEDS) * (selected + min(plan.text_trials, tests)),
             "texts": sum(2 * min(plan.text_trials, n) for n in (tests, *counts.values())),
             "patching": min(plan.cri_trials, tests) * heads,
             "recovery": min(plan.recovery_trials, tests) * (2 + 3 * plan.recovery_draws),
@@ -310,5 +343,5 @@ def _sentence(finding: LocosFinding) -> str:
     return (
         f"{finding.model}: {first['claim'].lower()}: {first['verdict']} ({first['found']}). Without LOCOS's top "
         f"{finding.k} heads, {after.sum():.0f} of {len(before)} answers are right instead of {before.sum():.0f}. "
-        f"{meaning(finding.question)}"
+        f"{meaning(finding.question, finding.able)}"
     )

@@ -26,6 +26,7 @@ from lens_heads.interventions.row_activations import row_activations
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.rank import rank
+from lens_heads.runs.digests import digest
 from lens_heads.stats.intervals import FEWEST
 from lens_heads.studies.two_needles.claims import (
     CARRYING,
@@ -125,7 +126,9 @@ class Setup:
         if name == "resample":  # Those of another passage, half the list away.
             half = len(donors) // 2
             donors = [*donors[half:], *donors[:half]]
-        return {"kind": "interchange", "reference": row_activations(self.model, donors)}
+        key = digest([donor.id for donor in donors])  # The passages before the gate have donors of their own.
+        rows = row_activations(self.model, donors, out=self.out / f"donors-{name}-{key[:8]}")
+        return {"kind": "interchange", "reference": rows}
 
     def capped(self, ks: Sequence[int]) -> list[int]:
         """Those that the model has heads for."""
