@@ -89,7 +89,7 @@ ASKED = 12
 """Selection trials, at most, that tell whether the question decides; below five trials there is no interval."""
 
 
-def asked(model: Model, trials: Sequence[AnyTrial], out: Path) -> QuestionNeed | str:
+def asked(model: Model, trials: Sequence[AnyTrial], out: Path | None) -> QuestionNeed | str:
     """Whether selection trials need their question, or the reason why it cannot be told."""
     try:
         return question_need(model, trials[:ASKED], out=out)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from lens_heads import plots, report
+from lens_heads import plots, report, tasks
 from lens_heads.answering.ability import Ability, ability
 from lens_heads.evidence.curve import ablation_curve
 from lens_heads.evidence.curve_results import AblationCurve
@@ -39,7 +39,7 @@ from lens_heads.runs.tables import read_table, write_table
 from lens_heads.runs.typed import typed
 from lens_heads.stats import top_k_stability
 from lens_heads.studies import pages
-from lens_heads.studies.finding import plain
+from lens_heads.studies.finding import ASKED, asked, meaning, plain
 from lens_heads.studies.pages import Shown
 from lens_heads.studies.presets import named_preset
 from lens_heads.studies.ranking_methods.bench import PLANTED, Bench
@@ -62,6 +62,23 @@ class Judged:
     able: Ability | None
 
 
+def first_look(model: Model, name: str, setup: Setup, plan: Preset, folder: Path | None) -> Ability | None:
+    """What the model can do of a task with choices, before any head is ranked; of passages with one needle, what they can show.
+    Both are printed."""
+    (trials, _), found = setup.load(model, "test", plan.test), None
+    said = ""
+    if all(trial.choices for trial in trials):
+        out = None if folder is None else folder / "ability"
+        found = ability(model, trials, batch_size=plan.batch_size, out=out)
+        said = str(found)
+    elif setup.task == "packaged":
+        texts = tasks.packaged(split="select", n=ASKED, **setup.arguments)
+        said = meaning(asked(model, texts, None if folder is None else folder / "question"))
+    if said:
+        tables.show(tables.plain(f"{head_geometry(model).name}, {name}: {said}"))
+    return found
+
+
 def judge(
     model: Model,
     name: str,
@@ -70,9 +87,12 @@ def judge(
     reference: MeanActivations,
     plan: Preset,
     folder: Path | None,
+    able: Ability | None = None,
 ) -> Judged:
-    """What the model can do of the task, and of all rankings and of random heads the ablation curves on it and on its other task,
-    and faithfulness."""
+    """Of all rankings and of random heads the ablation curves on the task and on its other task, and faithfulness.
+
+    `able`: what the model can do of the task.
+    """
     (trials, pairs), other = setup.load(model, "test", plan.test), SETUPS[setup.other]
 
     def at(name: str) -> Path | None:
@@ -85,8 +105,6 @@ def judge(
         controls = Controls("random", plan.draws, trials=plan.few)
         return ablation_curve(model, {task: on}, dict(scores), ks=ks, controls=controls, **how)
 
-    chosen = all(trial.choices for trial in trials)
-    able = ability(model, trials, batch_size=plan.batch_size, out=at("ability")) if chosen else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Ties are the methods' own.
         curve = ablated(name, trials, reference, plan.ks, "ablation")
@@ -235,10 +253,11 @@ def _cell(model: Model, task: str, setup: Setup, chosen: Sequence[Method], plan:
         settings = {**identify(model).settings, "preset": asdict(plan), "setup": asdict(setup)}
         RunFolder(folder, settings)
     material = gather(model, setup, plan.select, plan.calibrate, masks=plan.masks, k=plan.k, seed=plan.seed)
+    able = first_look(model, task, setup, plan, folder)
     found = rank_all(chosen, material, plan, folder)
     if not found.scores:
         raise ValueError(f"no method ranked the heads of {name} on {task}: {found.left_out}")
-    judged = judge(model, task, setup, found.scores, material.reference, plan, folder)
+    judged = judge(model, task, setup, found.scores, material.reference, plan, folder, able)
     families = {method.name: method.family for method in chosen}
     cell = cell_of(name, task, plan, families, found, judged, setup.metric)
     if folder is not None:
