@@ -10,7 +10,7 @@ def choosing(results: Results) -> str:
     """Every model with its own preset; of those that do not do the task, what they can do."""
     found = results.study("study_choosing")
     models = by_model(found)
-    asked = "; ".join(f"{name}: {_questions(one)}" for name, one in models.items())
+    asked = "; ".join(f"{_own(name)}: {_questions(one)}" for name, one in models.items())
     able = [one for one in models.values() if "areas" in one]
     parts = [
         "Passages hold two needles of one kind, and the question picks one. The choice is log p(right) - log p(other). Only "
@@ -19,13 +19,14 @@ def choosing(results: Results) -> str:
         "the same sign under zero ablation, with heads' output in other passages (resample), and with their output if the other "
         "needle is asked for (counterfactual). Claims were registered, and committed, before the test half was run.",
         "Measured by `lens-heads study choosing -m NAME --preset direct` (with `--preset direct-chat` where a chat template is "
-        f"named). Data: {links(['study_choosing.json', 'trials'])}. Questions: {asked}.",
+        f"named; `onehop` and `twohop` likewise). Data: {links(['study_choosing.json', 'trials'])}. Questions: {asked}. A model "
+        "that answers by chance passes a quarter of the passages.",
         table(
-            ["model", "right choices, chance 0.50", "margin, nats", "passages that pass", "does the task"],
+            ["model", "questions", "right choices, chance 0.50", "margin, nats", "passages that pass", "does the task"],
             [_ability(name, one) for name, one in models.items()],
         ),
         "The right answer's log-probability on selection passages, before the gate: "
-        + "; ".join(f"{name}: {_asked(one)}" for name, one in models.items())
+        + "; ".join(f"{_own(name)}, {_kind(one)}: {_asked(one)}" for name, one in models.items())
         + ".",
     ]
     if able:
@@ -44,9 +45,18 @@ def choosing(results: Results) -> str:
     for name, one in models.items():
         if "areas" in one:
             parts += [f"### {name}: rankings over all k, mean ablation", _areas(one), _heads(one)]
-            parts += [_ranks(one)] if "ranks" in one else []
-            parts += [_seeds(one)] if "seeds" in one else []
+            parts += [shown(one) for name, shown in FURTHER.items() if name in one]
     return section(*parts)
+
+
+def _own(name: str) -> str:
+    """A model's name without the kind of questions."""
+    return name.partition(", ")[0].removesuffix(".gguf")
+
+
+def _kind(one: Row) -> str:
+    arguments = one["settings"]["preset"]["test"][1]
+    return arguments["questions"] + (", chat" if arguments["chat"] else "")
 
 
 def _questions(one: Row) -> str:
@@ -64,12 +74,14 @@ def _asked(one: Row) -> str:
 def _ability(name: str, one: Row) -> list[str]:
     rows = {row["measure"].partition(",")[0]: row for row in one["ability"]}
     passed = one["passages"]
-    word = "yes" if one["does"] else "no"
+    told = passed.get("told apart", passed["both right"])
+    word = "yes" if one["does"] else "not shown"
     return [
-        name,
+        _own(name),
+        _kind(one),
         of(rows["right choice"]),
         of(rows["margin in nats"]),
-        f"{passed['both right']} of {passed['all']}",
+        f"{passed['both right']} of {passed['all']}" + (f", {told} told apart" if told != passed["both right"] else ""),
         word,
     ]
 
@@ -102,12 +114,14 @@ def _areas(one: Row) -> str:
 
 
 def _heads(one: Row) -> str:
+    looks = [name for name in ("to needle", "to other") if name in one["heads"][0]]
     rows = [
         [
             row["head"],
             span(row["cost"], row["low"], row["high"]),
             num(row["answer"]),
             num(row["literal"]),
+            *(num(row[name]) for name in looks),
             *(str(row[f"rank by {name}"]) for name in RANKED if f"rank by {name}" in row),
         ]
         for row in one["heads"]
@@ -118,14 +132,76 @@ def _heads(one: Row) -> str:
         "of the choice, nats",
         "of the right answer",
         "literal share",
+        *looks,
         *(f"rank by `{name}`" for name in named),
     ]
     meaning = sum(row["low"] > 0 and row["literal"] < 0.5 for row in one["heads"])
     return (
-        "Each head alone, with what it writes if the other needle is asked for. "
+        "Each head alone, with what it writes if the other needle is asked for; to needle and to other: attention on either. "
         f"{meaning} of {len(rows)} carry some of the choice with a literal share below a half.\n\n"
         + table(columns, rows)
     )
+
+
+def _roles(one: Row) -> str:
+    """Of the heads with a part: how many have which, and the first of those that select."""
+    heads = one["roles"]
+    having = {
+        part: [row for row in heads if part in row["parts"].split(", ")] for part in ("selects", "names", "tells")
+    }
+    both = [row["head"] for row in having["selects"] if row in having["names"]]
+    columns = ["head", "parts", "selects, logits", "names, nats", "tells, logits"]
+    rows = [
+        [row["head"], row["parts"], *(_effect(row, part) for part in having)]
+        for row in sorted(heads, key=lambda row: -row["selects"])[:MOST_ROLES]
+    ]
+    return (
+        "What heads carry, each patched alone where the answer begins (5 % false discoveries). Patched from the prompt that asks "
+        f"for the other needle, {len(having['selects'])} move right minus other (select); from the prompt with another name in "
+        f"the needle, {len(having['names'])} move the right answer (name); {len(both)} do both. On the way to the queries of the "
+        f"heads that select best, {len(having['tells'])} move the choice (tell). The first by what they select:\n\n"
+        + table(columns, rows)
+    )
+
+
+def _effect(row: Row, part: str) -> str:
+    value = row.get(part)
+    return "–" if value is None else span(value, row[f"{part}_low"], row[f"{part}_high"])
+
+
+MOST_ROLES = 12
+"""Rows of a table of parts."""
+
+
+def _ungated(one: Row) -> str:
+    rows = [
+        [f"`{row['method']}`", row["kind"], str(row["k"]), span(row["cost"], row["low"], row["high"])]
+        for row in one["ungated"]
+    ]
+    first = one["ungated"][0]
+    return (
+        f"On {first['questions']} questions of passages that no answer chose (intact margin {num(first['margin'])} nats; over "
+        "both questions what the model prefers unasked cancels), nats of the choice beyond random heads:\n\n"
+        + table(["ranking", "kind", "k", "of the choice, nats"], rows)
+    )
+
+
+def _styles(one: Row) -> str:
+    rows = [
+        [row["style"], str(row["passages"]), num(row["choice"]), num(row["choice_margin"]), str(row["judged"])]
+        + ["–" if row[part] is None else num(row[part]) for part in ("intact", "without")]
+        for row in one["styles"]
+    ]
+    columns = [
+        "style",
+        "passages",
+        "right choices",
+        "margin",
+        "questions that judge",
+        "their margin",
+        "without LOCOS's heads",
+    ]
+    return "By style of the passage (means; three styles give no interval).\n\n" + table(columns, rows)
 
 
 def _ranks(one: Row) -> str:
@@ -154,3 +230,6 @@ def _seeds(one: Row) -> str:
 
 RANKED = ("locos", "attention_mass", "copy", "locos_choice", "patching")
 """The rankings whose places stand beside each head."""
+
+FURTHER = {"roles": _roles, "ungated": _ungated, "styles": _styles, "ranks": _ranks, "seeds": _seeds}
+"""Further tables, by their names in the study's JSON."""
