@@ -7,7 +7,7 @@ from typing import Any
 from lens_heads.evidence.words import ranged
 from lens_heads.studies.claims import published
 
-from .locos_limits import BENEFIT, LATER, literal, over_k, random_sets, shown_by
+from .locos_limits import LATER, benefit, further, literal, over_k, random_sets, shown_by
 from .reading import Results, Row, by_model, only, pick, study_by
 from .writing import NOTHING, judged, num, of, percent, span, table
 
@@ -40,7 +40,7 @@ def locos(results: Results) -> str:
         shown_by(preset),
         f"{study_by(found, 'study_locos.json')} {_selection(preset)} {sizes(models)}",
         claims_table(models),
-        BENEFIT,
+        benefit(models),
         "### What k heads cost",
         "Nats of log-probability that the answer loses on the test trials with k heads ablated, at the k of the claims.",
         costs_at_k(models),
@@ -51,6 +51,7 @@ def locos(results: Results) -> str:
         *(f"{name}:\n\n{_curve(one)}" for name, one in models.items()),
         "### Which ranking is ahead depends on k",
         over_k(results, models, _named),
+        *further(models),
         "### How literal are these heads?",
         literal(models),
         "### Raw against exact",

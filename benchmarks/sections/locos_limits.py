@@ -13,7 +13,7 @@ from lens_heads.heads.conditions import with_key
 from lens_heads.tasks.packaged import entries, packaged
 
 from .reading import Results, Row, only, pick
-from .writing import NOTHING, few, num, table
+from .writing import NOTHING, few, num, of, table
 
 LATER = (
     'The first claim was worded "destroys retrieval by meaning" until it was found that the packaged trials do not need their '
@@ -22,7 +22,7 @@ LATER = (
     "nats; it is now also at most a quarter of what LOCOS's heads cost retrieval beyond random heads."
 )
 """What was changed after results had been seen."""
-BENEFIT = (
+WITHOUT_TWIN = (
     "**The share of the benefit** divides what ablation costs by what leaving the needle out costs the intact model. It ignores "
     "what the same ablation does to a prompt without the needle, and exceeds 100 % where the answer is less likely with the "
     "heads ablated than without the needle. The difference in differences, 1 - [ablated with - ablated without] / [intact with - "
@@ -30,6 +30,53 @@ BENEFIT = (
     "these files do not hold. **p** is one-sided: the rank of the heads among random sets by what they cost; the least of 40 "
     "sets is 0.024."
 )
+
+
+WITH_TWIN = (
+    "**The share of the benefit** is a difference in differences, 1 - [ablated with - ablated without] / [intact with - intact "
+    "without the needle]: what the same ablation does to a prompt without the needle is subtracted. **p** is one-sided: the rank "
+    "of the heads among random sets by what they cost; the least of 40 sets is 0.024."
+)
+
+
+def benefit(models: dict[str, Row]) -> str:
+    """How the share is computed, by what the files hold."""
+    every = all(pick(one["headline"], set="top_no_needle") for one in models.values())
+    return WITH_TWIN if every else WITHOUT_TWIN
+
+
+def further(models: dict[str, Row]) -> list[str]:
+    """The headline under other ablations, among more random sets, and from other selection trials, where a file has it."""
+    measured = {name: one for name, one in models.items() if "kinds" in one}
+    if not measured:
+        return []
+    ways = {
+        "zero": "to zero",
+        "resample": "what the heads write in another passage",
+        "counterfactual": "what they write here if another trial's question is asked",
+    }
+    kinds = [
+        [name, f"`{row['method']}`", ways[row["kind"]], of(row, "cost")]
+        for name, one in measured.items()
+        for row in one["kinds"]
+    ]
+    seeds = [
+        [name, row["selection"], of(row, "cost"), f"{row['shared']} of {row['k']}"]
+        for name, one in measured.items()
+        for row in one.get("seeds", [])
+    ]
+    ranks = "; ".join(
+        f"{name} {row['p']:.3f} of {row['sets']} sets" for name, one in measured.items() for row in one["ranks"]
+    )
+    return [
+        "### The same heads under other ablations, and from other selection trials",
+        "Ablated where the answer begins alone, nats beyond random heads. The last way matters to heads that read the question: "
+        "a head that writes the one name of the passage writes it under any.",
+        table(["model", "ranking", "in place of what they write", "cost"], kinds),
+        f"One-sided p of LOCOS's heads by rank among more random sets: {ranks}. LOCOS's heads from other selection trials, on "
+        "the same test trials:",
+        table(["model", "selection", "cost, nats", "shared with the first"], seeds),
+    ]
 
 
 def shown_by(preset: Row) -> str:
