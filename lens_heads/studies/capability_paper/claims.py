@@ -34,7 +34,7 @@ from lens_heads.studies.capability_paper.damage import (
     rank,
 )
 from lens_heads.studies.capability_paper.presets import LEAD, Preset, Repeated, kin_of, owner
-from lens_heads.studies.claims import Claim, nothing, published, row, shares, told
+from lens_heads.studies.claims import Claim, margin, nothing, published, row, shares, told
 from lens_heads.studies.finding import Finding
 
 
@@ -164,7 +164,8 @@ def claims(finding: CapabilityFinding) -> pd.DataFrame:
     """One row per claim, and per capability if the claim is about the heads of one."""
     plan, rows = finding.plan, []
     for claim in asked_claims(plan):
-        for name, found in RULES[claim["rule"]](finding, claim["threshold"]):
+        at = margin(claim, _own_effect(finding)) if "relative" in claim else claim["threshold"]
+        for name, found in RULES[claim["rule"]](finding, at):
             if found.would_tell:  # Trials and draws of masks narrow an interval only together.
                 draws = math.ceil(plan.mask_draws * found.would_tell / found.trials)
                 text = f"{found.because}; about {ranged(found.would_tell)} trials and {ranged(draws)} draws of masks would tell"
@@ -196,6 +197,18 @@ def _carries(finding: CapabilityFinding, at: float) -> Judged:
     for name, reason in finding.reasons.items():
         if name == owner(name):
             yield name, nothing(reason)
+
+
+def _own_effect(finding: CapabilityFinding) -> Interval[float]:
+    """What own heads cost their capabilities beyond random heads, of those that the model has: the margin is a share of it."""
+    curve, k, able = finding.curve, finding.plan.k, [name for name in finding.own if finding.able(name)]
+    if not able:
+        return Interval(0.0, 0.0, 0.0)
+    own, random = (
+        mean_cost(curve, {name: [of(name)] for name in able}, finding.metrics)
+        for of in (lambda name: Condition.top(name, k), lambda name: Condition.random(k))
+    )
+    return difference(own, random)
 
 
 def _others(finding: CapabilityFinding, task: str) -> list[Condition]:
