@@ -52,7 +52,8 @@ def packaged(
             relations (who plays what, where a crop grows, which room is whose), fifteen a split. Answers are people, places,
             numbers or things, and `choices`; questions "onehop", "direct" or "twohop"; six templates a split name no kind of
             answer; passages are prose, prose with other people's names, or a journal. `corrupt` is the distractor's question.
-            Relation and template are the groups.
+            Relation and template are the groups. What models know of the associations without a passage stands in
+            benchmarks/RESULTS.md; small ones lack some, which stay in.
 
     Returns:
         Trials with ids such as "select-S03-T01-Laura-0" (entry, test, name, seed; those of other questions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -49,6 +50,16 @@ def test_halves_share_no_relation_answer_template_or_prose() -> None:
     for one, other in (kinds, needles, hidden):
         assert one
         assert not one & other
+    associations = [
+        {
+            frozenset(pair)
+            for one in half["relations"]
+            for item in one["items"]
+            for pair in combinations(map(str.lower, item), 2)
+        }
+        for half in halves
+    ]
+    assert not associations[0] & associations[1]
     for split, half in zip(SPLITS, halves, strict=True):
         assert len(relations(split)) == len(relations(split, "onehop")) == 15
         assert len(relations(split, "twohop")) >= 5, "too few groups for an interval"
