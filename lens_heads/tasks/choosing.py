@@ -1,8 +1,9 @@
 """Two needles of one kind in a passage, and a question that chooses between them.
 
 `data/packaged/choosing.json` holds, by split, relations (what people play, where a crop grows, which room is whose), each with
-things, wordings of needles and of questions, and what answers: people, places, numbers or things. Splits share no relation,
-no association, no template, no prose, and no answer but numbers. `check` is a sentence that a thing completes, to ask what a model knows of it without a passage.
+things, wordings of needles and of questions, and what answers: people, places, numbers or things. Splits share no relation, no
+association, no template, no prose, and no answer but numbers. `check` is a sentence that a thing completes, to ask what a model
+knows of it without a passage.
 """
 
 from __future__ import annotations
