@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+import torch
 
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.sets import every_head
@@ -22,7 +23,7 @@ ROLES = {
 """What is exchanged in each; every head alone, on questions that judge."""
 RECEIVERS = 4
 """The heads that select best on selection questions, whose queries hear the others."""
-HEARD = 16
+HEARD = 24
 """Questions on which paths are patched, which take a run per head and question."""
 
 
@@ -40,9 +41,19 @@ def roles(setup: Setup, patched: HeadScores) -> dict[str, HeadScores]:
     return found
 
 
+def by_passage(found: HeadScores) -> HeadScores:
+    """The scores with passages as units: the mean over both questions of each. Templates are too few to stand for others here."""
+    passages = [id.removesuffix("-exchanged") for id in found.trial_ids]
+    rows = {each: [at for at, id in enumerate(passages) if id == each] for each in dict.fromkeys(passages)}
+    means = torch.stack([found.per_trial[at].mean(0) for at in rows.values()])
+    return HeadScores.from_trials(found.method, means, list(rows), signed=True, score_unit=found.score_unit)
+
+
 def parts(found: Mapping[str, HeadScores]) -> pd.DataFrame:
-    """A row per head that has a part by any of `roles` (5 % false discoveries): its effects with intervals, and its parts."""
-    told = {name: one.significant() for name, one in found.items()}
+    """A row per head that has a part by any of `roles` (5 % false discoveries over passages): its effects with intervals, and its
+    parts. Fewer than ten passages tell none."""
+    found = {name: by_passage(one) for name, one in found.items()}
+    told = {name: torch.zeros_like(one.values) if one.untested() else one.significant() for name, one in found.items()}
     intervals = {name: one.interval() for name, one in found.items()}
     rows = []
     for head in every_head(*next(iter(found.values())).values.shape):
