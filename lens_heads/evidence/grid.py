@@ -187,13 +187,14 @@ class Grid:
             ends = sorted({start, *(most for most in mine.values() if most > start), len(encoded[:end])})
             parts = [encoded[a : min(b, len(encoded[:end]))] for a, b in pairwise(ends)]
             blocks = [block for part in parts for block in together(part, batched(self.model, self.options.batch_size))]
-            units += [
-                GridUnit(task, trial, heads, number, len(block) * self._at_once(block))
-                for number, block in enumerate(blocks)
-                for heads, most in mine.items()
-                for trial in block
-                if self._places[task][trial.id] < most
-            ]
+            for number, block in enumerate(blocks):
+                side_by_side = len(block) * self._at_once(block)  # Once a block: it looks at every parameter.
+                units += [
+                    GridUnit(task, trial, heads, number, side_by_side)
+                    for heads, most in mine.items()
+                    for trial in block
+                    if self._places[task][trial.id] < most
+                ]
         return units
 
     def _at_once(self, block: Sequence[EncodedTrial]) -> int:
