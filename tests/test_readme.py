@@ -119,9 +119,14 @@ def choice_sentences() -> list[str]:
     taken = re.search(r"another question takes (\S+) \[(\S+), (\S+)\] of what", one["question_note"])
     assert taken is not None
     worth = [f"{100 * float(number):.0f}" for number in taken.groups()]
+    parts = {
+        name: {row["head"] for row in one["roles"] if name in row["parts"].split(", ")} for name in ("selects", "names")
+    }
+    free = the(one["ungated"], method="locos", kind="mean")
     return [
         f"Gemma-3-270m is right in {bounds(claim(one, 'ability'))} of choices. On {judged:.0f} questions, of the "
-        f"{passes['both right']} of {passes['all']} passages",
+        f"{passes['both right']} of {passes['all']} passages of which it answers both ({passes['told apart']} with first tokens "
+        "that differ)",
         f"| Gemma-3-270m, by | {' | '.join(columns)} |",
         f"| nats of the choice, right minus other | {cells('areas')} |",
         f"| nats of the right answer | {cells('answer_areas')} |",
@@ -129,7 +134,11 @@ def choice_sentences() -> list[str]:
         f"[{attention[1]} %, {attention[2]} %]",
         f"Gemma prefers the other answer (-{turned['value']:.2f} nats [-{turned['high']:.2f}, -{turned['low']:.2f}])",
         f"Scored towards right minus other, LOCOS takes {bounds(claim(one, 'direction'))} nats more",
-        f"Of {len(one['heads'])} heads exchanged alone, {len(alone)} carry some choice",
+        f"Of {len(one['heads'])} heads exchanged alone, {len(alone)} surely carry some choice",
+        f"{len(parts['selects'])} of Gemma's 72 heads carry what the question selects, "
+        f"{len(parts['selects'] & parts['names'])} of these the name, too",
+        f"On {free['questions']} questions of passages that no answer chose, LOCOS's eight take "
+        f"{bounds(free | {'value': free['cost']})} nats beyond random heads",
         "before the gate, another question takes {} % [{} %, {} %] of the needle's worth".format(*worth),
     ]
 
@@ -143,8 +152,8 @@ def test_choices_are_told_as_they_were_found() -> None:
     holding = ("ability", "locos", "attention", "turns", "direction")
     assert {id: said[id] for id in holding} == dict.fromkeys(holding, "holds")
     assert said["writes"] == said["chooses"] == "cannot be told"
-    assert not models[SMOL]["does"]
-    assert "SmolLM2 chooses at chance, so nothing is said of its heads" in readme
+    assert not any(models[name]["does"] for name in (SMOL, f"{SMOL}, onehop", f"{GEMMA}, onehop"))
+    assert "SmolLM2 is not shown to choose, nor Gemma one hop away: nothing is said of their heads there" in readme
 
 
 def area(one: dict[str, Any], method: str) -> float:
