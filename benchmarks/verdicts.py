@@ -35,6 +35,7 @@ from lens_heads.runs.files import write_atomic
 from lens_heads.studies.capability_paper import claims as capability
 from lens_heads.studies.capability_paper.presets import PRESETS as CAPABILITY
 from lens_heads.studies.capability_paper.presets import Preset, Repeated, owner
+from lens_heads.studies.claims import beyond_random
 from lens_heads.studies.finding import records
 from lens_heads.studies.fragile_paper import claims as fragile
 from lens_heads.studies.fragile_paper.study import correlated
@@ -208,7 +209,7 @@ def choosing_again(tables: Mapping[str, pd.DataFrame], summary: Mapping[str, Any
         if "style" in tables["ability_trials"]:
             found["styles"] = choosing.by_style(tables["ability_trials"], curves["mean"], summary["k"][choosing.LEAD])
     if "ungated_trials" in tables:
-        found["ungated"] = choosing.beyond_the_gate(by_kind(tables["ungated_trials"]), summary["k"])
+        found["ungated"] = beyond_random(by_kind(tables["ungated_trials"]), summary["k"], choosing.METRIC)
     return found
 
 

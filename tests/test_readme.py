@@ -137,7 +137,7 @@ def choice_sentences() -> list[str]:
         f"Of {len(one['heads'])} heads exchanged alone, {len(alone)} surely carry some choice",
         f"{len(parts['selects'])} of Gemma's 72 heads carry what the question selects, "
         f"{len(parts['selects'] & parts['names'])} of these the name, too",
-        f"On {free['questions']} questions of passages that no answer chose, LOCOS's eight take "
+        f"On {free['trials']} questions of passages that no answer chose, LOCOS's eight take "
         f"{bounds(free | {'value': free['cost']})} nats beyond random heads",
         "before the gate, another question takes {} % [{} %, {} %] of the needle's worth".format(*worth),
     ]

@@ -180,7 +180,7 @@ def _ungated(one: Row) -> str:
     ]
     first = one["ungated"][0]
     return (
-        f"On {first['questions']} questions of passages that no answer chose (intact margin {num(first['margin'])} nats; over "
+        f"On {first['trials']} questions of passages that no answer chose (intact margin {num(first['intact'])} nats; over "
         "both questions what the model prefers unasked cancels), nats of the choice beyond random heads:\n\n"
         + table(["ranking", "kind", "k", "of the choice, nats"], rows)
     )

@@ -12,7 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict
+from lens_heads.evidence.curve_results import AblationCurve
+from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, harms
+from lens_heads.heads.conditions import Condition
 from lens_heads.stats import Interval, n_to_tell
 from lens_heads.studies.presets import beside
 
@@ -88,3 +90,15 @@ def told(found: Verdict, at: float, possible: bool = True, most: bool = False) -
         word=word,
         would_tell=n_to_tell(value, half_width=found.cost.half_width, n=found.trials, at=at) if open_ended else None,
     )
+
+
+def beyond_random(curves: Mapping[str, AblationCurve], k: Mapping[str, int], metric: str) -> pd.DataFrame:
+    """A row per kind of ablation and ranking: the metric intact, and what the ranking's own k heads take beyond random heads."""
+    rows = []
+    for kind, curve in curves.items():
+        intact = float(curve.values(Condition.none(), metric).mean())
+        for name in curve.rankings:
+            found = harms(curve, name, k[name], metric=metric)
+            row = {"kind": kind, "method": name, "k": k[name], "trials": found.trials, "intact": intact, "p": found.p}
+            rows.append(row | dict(zip(("cost", "low", "high"), found.cost, strict=True)))
+    return pd.DataFrame(rows)

@@ -299,17 +299,6 @@ RULES: dict[str, Callable[[AblationCurve, Claim, LocosFinding], Verdict]] = {
 }
 
 
-def by_kind(kinds: Mapping[str, AblationCurve], k: int) -> pd.DataFrame:
-    """A row per kind of ablation and ranking: what the k heads cost beyond random heads, where the answer begins."""
-    rows = []
-    for kind, curve in kinds.items():
-        for name in curve.rankings:
-            found = harms(curve, name, k)
-            cost = dict(zip(("cost", "low", "high"), found.cost, strict=True))
-            rows.append({"kind": kind, "method": name, "k": k, **cost, "p": found.p, "trials": found.trials})
-    return pd.DataFrame(rows)
-
-
 def by_seed(curve: AblationCurve, k: int) -> pd.DataFrame:
     """A row per selection seed: what LOCOS's k heads cost, and how many of them are those of the first seed."""
     rows: list[dict[str, Any]] = []

@@ -22,7 +22,7 @@ from lens_heads.model.directions import check_direction
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
-from lens_heads.studies.claims import Claim, published
+from lens_heads.studies.claims import Claim, beyond_random, published
 from lens_heads.studies.finding import ABLE, ASKED, asked, can_choose, meaning, together
 from lens_heads.studies.locos_paper.claims import (
     ATTENTION,
@@ -35,7 +35,6 @@ from lens_heads.studies.locos_paper.claims import (
     Preset,
     asked_claims,
     best_baseline,
-    by_kind,
     by_seed,
     claims,
     measured,
@@ -191,7 +190,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
             frames["ranks"] = pd.DataFrame(
                 [{"method": LEAD, "k": k, "sets": rank.sets, "p": rank.p, "trials": rank.trials}]
             )
-            frames["kinds"] = by_kind(kinds, k)
+            frames["kinds"] = beyond_random(kinds, dict.fromkeys(scores, k), "logprob")
             trials["sets_trials"] = beside.per_trial
             trials["kinds_trials"] = together({kind: one.per_trial for kind, one in kinds.items()}, "kind")
         if again is not None:

@@ -167,21 +167,6 @@ def by_style(able: pd.DataFrame, curve: AblationCurve, k: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def beyond_the_gate(curves: Mapping[str, AblationCurve], k: Mapping[str, int]) -> pd.DataFrame:
-    """A row per claimed ranking and kind: on passages that no answer chose, the margin intact, and what the heads take of it
-    beyond random heads."""
-    rows = []
-    for kind, curve in curves.items():
-        intact = float(curve.values(Condition.none(), METRIC).mean())
-        for name in curve.rankings:
-            found = harms(curve, name, k[name], metric=METRIC)
-            cost = dict(zip(("cost", "low", "high"), found.cost, strict=True))
-            rows.append(
-                {"method": name, "kind": kind, "k": k[name], "questions": found.trials, "margin": intact} | cost
-            )
-    return pd.DataFrame(rows)
-
-
 def by_kind(curves: Mapping[str, AblationCurve], metric: str, lead: str) -> pd.DataFrame:
     """`areas` under every kind of ablation, one after the other."""
     parts = [

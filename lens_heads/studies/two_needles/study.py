@@ -16,6 +16,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.stats.intervals import FEWEST
+from lens_heads.studies.claims import beyond_random
 from lens_heads.studies.finding import ASKED, asked, together
 from lens_heads.studies.pages import Shown, claims_table
 from lens_heads.studies.presets import sized, trials_of
@@ -39,7 +40,6 @@ from lens_heads.studies.two_needles.claims import (
     ChoosingFinding,
     Preset,
     ability_table,
-    beyond_the_gate,
     by_kind,
     by_meaning,
     by_rank,
@@ -230,7 +230,7 @@ def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFin
         seeds=by_seed(again, k),
     )
     if freely:
-        found.frames["ungated"] = beyond_the_gate(freely, k)
+        found.frames["ungated"] = beyond_random(freely, k, METRIC)
         found.trials["ungated_trials"] = together({kind: curve.per_trial for kind, curve in freely.items()}, "kind")
     if have:
         found.frames["roles"] = parts(have)
