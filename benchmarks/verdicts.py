@@ -35,7 +35,7 @@ from lens_heads.runs.files import write_atomic
 from lens_heads.studies.capability_paper import claims as capability
 from lens_heads.studies.capability_paper.presets import PRESETS as CAPABILITY
 from lens_heads.studies.capability_paper.presets import Preset, Repeated, owner
-from lens_heads.studies.claims import beyond_random
+from lens_heads.studies.claims import beyond_random, by_seed
 from lens_heads.studies.finding import records
 from lens_heads.studies.fragile_paper import claims as fragile
 from lens_heads.studies.fragile_paper.study import correlated
@@ -204,7 +204,7 @@ def choosing_again(tables: Mapping[str, pd.DataFrame], summary: Mapping[str, Any
             "areas": choosing.by_kind(curves, choosing.METRIC, choosing.LEAD),
             "answer_areas": choosing.by_kind(curves, "logprob", choosing.LEAD),
             "ranks": choosing.by_rank(AblationCurve(tables["set_trials"], {}), summary["k"]),
-            "seeds": choosing.by_seed(AblationCurve(tables["seed_trials"], {}), summary["k"]),
+            "seeds": by_seed(AblationCurve(tables["seed_trials"], {}), summary["k"], choosing.METRIC),
         }
         if "style" in tables["ability_trials"]:
             found["styles"] = choosing.by_style(tables["ability_trials"], curves["mean"], summary["k"][choosing.LEAD])

@@ -61,7 +61,7 @@ def further(models: dict[str, Row]) -> list[str]:
         for row in one["kinds"]
     ]
     seeds = [
-        [name, row["selection"], of(row, "cost"), f"{row['shared']} of {row['k']}"]
+        [name, str(row["seed"]), of(row, "cost"), f"{row['shared']} of {row['k']}"]
         for name, one in measured.items()
         for row in one.get("seeds", [])
     ]
@@ -75,7 +75,7 @@ def further(models: dict[str, Row]) -> list[str]:
         table(["model", "ranking", "in place of what they write", "cost"], kinds),
         f"One-sided p of LOCOS's heads by rank among more random sets: {ranks}. LOCOS's heads from other selection trials, on "
         "the same test trials:",
-        table(["model", "selection", "cost, nats", "shared with the first"], seeds),
+        table(["model", "selection seed", "cost, nats", "shared with the first"], seeds),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from lens_heads.evidence.areas import areas
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import DOES_NOT, HOLDS, UNTOLD, Verdict, harms
 from lens_heads.heads.conditions import Condition
@@ -102,3 +103,20 @@ def beyond_random(curves: Mapping[str, AblationCurve], k: Mapping[str, int], met
             row = {"kind": kind, "method": name, "k": k[name], "trials": found.trials, "intact": intact, "p": found.p}
             rows.append(row | dict(zip(("cost", "low", "high"), found.cost, strict=True)))
     return pd.DataFrame(rows)
+
+
+def by_seed(curve: AblationCurve, k: Mapping[str, int], metric: str) -> pd.DataFrame:
+    """A row per method and selection seed: what its top heads cost at the method's k and, of several, over log k, and how many of
+    them are those of the method's first seed. The curve's rankings are named "method, seed N"."""
+    over = areas(curve, metric=metric).set_index("method")["area"] if curve.frame["k"].nunique() > 2 else {}
+    first: dict[str, set[str]] = {}
+    rows = []
+    for name in curve.rankings:
+        method, _, seed = name.partition(", seed ")
+        own = Condition.top(name, k[method])
+        top, cost = curve.heads(own).split(","), curve.difference(Condition.none(), own, metric)
+        row: dict[str, Any] = {"method": method, "seed": int(seed), "k": k[method]}
+        row |= dict(zip(("cost", "low", "high"), cost, strict=True))
+        row |= {"shared": len(first.setdefault(method, set(top)).intersection(top)), "area": over.get(name)}
+        rows.append(row | {"heads": ", ".join(top)})
+    return pd.DataFrame(rows).sort_values(["method", "seed"], kind="stable", ignore_index=True)

@@ -299,7 +299,7 @@ def test_the_same_heads_are_ablated_otherwise_and_selected_again(done: tuple[Loc
     assert curve.values(Condition.top("locos", found.k), "logprob").mean() == pytest.approx(asked, abs=1e-4)
     assert found.frames["ranks"]["sets"].item() == TINY.sets
     seeds = found.frames["seeds"]
-    assert seeds["selection"].tolist() == ["locos", "locos, seed 10", "locos, seed 20"]
+    assert seeds["seed"].tolist() == [0, 10, 20]
     assert seeds["shared"].iloc[0] == found.k
     assert found.frames["areas"]["method"].iloc[0] == "locos"
     claim = found.claims.set_index("id").loc["question"]

@@ -297,15 +297,3 @@ RULES: dict[str, Callable[[AblationCurve, Claim, LocosFinding], Verdict]] = {
     "asked": lambda curve, claim, found: harms(found.kinds[OTHER_QUESTION], claim["ranking"], found.k),
     "spared": lambda curve, claim, found: spared(curve, claim["ranking"], found.k, margin=margin(claim, found.effect)),
 }
-
-
-def by_seed(curve: AblationCurve, k: int) -> pd.DataFrame:
-    """A row per selection seed: what LOCOS's k heads cost, and how many of them are those of the first seed."""
-    rows: list[dict[str, Any]] = []
-    for name in curve.rankings:
-        own = Condition.top(name, k)
-        heads, cost = curve.heads(own).split(","), curve.difference(Condition.none(), own, "logprob")
-        row = {"selection": name, "k": k, **dict(zip(("cost", "low", "high"), cost, strict=True))}
-        first = rows[0]["heads"].split(", ") if rows else heads
-        rows.append(row | {"shared": len({*heads} & {*first}), "heads": ", ".join(heads)})
-    return pd.DataFrame(rows)

@@ -171,9 +171,10 @@ MORE_SEEDS = (10, 20)
 
 def reselected(setup: LocosSetup, scores: Mapping[str, HeadScores], k: int) -> AblationCurve | None:
     """LOCOS's heads again, from selection trials of other seeds, on the test trials; None for a task without seeds."""
-    (task, arguments), found = setup.plan.select, {LEAD: scores[LEAD]}
+    task, arguments = setup.plan.select
     if "seed" not in arguments:
         return None
+    found = {f"{LEAD}, seed {arguments['seed']}": scores[LEAD]}
     for more in MORE_SEEDS:
         trials = trials_of((task, {**arguments, "seed": arguments["seed"] + more}))
         name, out = f"{LEAD}, seed {arguments['seed'] + more}", setup.out / f"seed-{more}"

@@ -22,7 +22,7 @@ from lens_heads.model.directions import check_direction
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
-from lens_heads.studies.claims import Claim, beyond_random, published
+from lens_heads.studies.claims import Claim, beyond_random, by_seed, published
 from lens_heads.studies.finding import ABLE, ASKED, asked, can_choose, meaning, together
 from lens_heads.studies.locos_paper.claims import (
     ATTENTION,
@@ -35,7 +35,6 @@ from lens_heads.studies.locos_paper.claims import (
     Preset,
     asked_claims,
     best_baseline,
-    by_seed,
     claims,
     measured,
     ranked,
@@ -194,7 +193,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
             trials["sets_trials"] = beside.per_trial
             trials["kinds_trials"] = together({kind: one.per_trial for kind, one in kinds.items()}, "kind")
         if again is not None:
-            frames["seeds"], trials["seeds_trials"] = by_seed(again, k), again.per_trial
+            frames["seeds"], trials["seeds_trials"] = by_seed(again, {LEAD: k}, "logprob"), again.per_trial
         frames["claims"] = claims(found, plan.described())
         every_head = [ranked(name, one).assign(method=name) for name, one in found.ranked.items()]
         trials["scores"] = pd.concat(every_head, ignore_index=True)

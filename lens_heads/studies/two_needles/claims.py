@@ -209,29 +209,6 @@ def by_rank(curve: AblationCurve, k: Mapping[str, int]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def by_seed(curve: AblationCurve, k: Mapping[str, int]) -> pd.DataFrame:
-    """A row per method and selection seed: what its top heads take of the choice at the method's k and over log k, and how many
-    of them are those of the method's first seed. The curve's rankings are named "method, seed N"."""
-    over, rows = areas(curve, metric=METRIC).set_index("method"), []
-    first: dict[str, set[str]] = {}
-    for name in curve.rankings:
-        method, _, seed = name.partition(", seed ")
-        own = Condition.top(name, k[method])
-        top = curve.heads(own).split(",")
-        cost = curve.difference(Condition.none(), own, METRIC)
-        row = {
-            "method": method,
-            "seed": int(seed),
-            "k": k[method],
-            "cost": cost.value,
-            "low": cost.low,
-            "high": cost.high,
-        }
-        row |= {"shared": len(first.setdefault(method, set(top)).intersection(top)), "area": over.loc[name, "area"]}
-        rows.append(row | {"heads": ", ".join(top)})
-    return pd.DataFrame(rows).sort_values(["method", "seed"], kind="stable", ignore_index=True)
-
-
 def by_meaning(heads: pd.DataFrame) -> int:
     """How many of these heads carry the choice alone without copying: interval above 0, and a literal share below a half."""
     return int(((heads["low"] > 0) & (heads["literal"] < 0.5)).sum())

@@ -23,8 +23,6 @@ ROLES = {
 """What is exchanged in each; every head alone, on questions that judge."""
 RECEIVERS = 4
 """The heads that select best on selection questions, whose queries hear the others."""
-HEARD = 24
-"""Questions on which paths are patched, which take a run per head and question."""
 
 
 def roles(setup: Setup, patched: HeadScores) -> dict[str, HeadScores]:
@@ -37,7 +35,7 @@ def roles(setup: Setup, patched: HeadScores) -> dict[str, HeadScores]:
         warnings.simplefilter("ignore", UserWarning)  # A name of more tokens than any other's makes no pair.
         found["names"] = patch_heads(setup.model, few, corruption="swap", out=out / "names")
     if any(head.layer for head in receivers):
-        found["tells"] = path_patch(setup.model, few[:HEARD], None, receivers, out=out / "tells", **asked)
+        found["tells"] = path_patch(setup.model, few, None, receivers, out=out / "tells", **asked)
     return found
 
 

@@ -16,7 +16,7 @@ from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.report import tables
 from lens_heads.runs.typed import typed
 from lens_heads.stats.intervals import FEWEST
-from lens_heads.studies.claims import beyond_random
+from lens_heads.studies.claims import beyond_random, by_seed
 from lens_heads.studies.finding import ASKED, asked, together
 from lens_heads.studies.pages import Shown, claims_table
 from lens_heads.studies.presets import sized, trials_of
@@ -43,13 +43,12 @@ from lens_heads.studies.two_needles.claims import (
     by_kind,
     by_meaning,
     by_rank,
-    by_seed,
     by_style,
     claims,
     kinds,
     looked_at,
 )
-from lens_heads.studies.two_needles.roles import HEARD, parts, roles
+from lens_heads.studies.two_needles.roles import parts, roles
 from lens_heads.studies.two_needles.stages import (
     LEADS,
     MORE_SEEDS,
@@ -171,7 +170,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
             "everywhere": whole * (1 + len(plan.whole_ks) * (len(LEADS) + 1 + plan.whole_draws)),
             "patching": 2 * min(plan.choose, select) * (2 + heads // 20),
             "before the gate": 2 * (min(2 * UNGATED, judged) * 3 + min(plan.few, judged)),
-            "roles": 2 * min(plan.few, judged) * (2 + heads // 20) + 2 * min(HEARD, judged) * heads,
+            "roles": 2 * min(plan.few, judged) * (2 + heads // 20 + heads),
         }
 
     def probe(self) -> list[Trial]:
@@ -227,7 +226,7 @@ def measured(found: ChoosingFinding, setup: Setup, run: StageRun) -> ChoosingFin
         heads=looked_at(found),
         ranks=by_rank(beside, k),
         styles=by_style(found.trials["ability_trials"], curves[KINDS[0]], k[LEAD]),
-        seeds=by_seed(again, k),
+        seeds=by_seed(again, k, METRIC),
     )
     if freely:
         found.frames["ungated"] = beyond_random(freely, k, METRIC)
