@@ -23,6 +23,8 @@ ROLES = {
 """What is exchanged in each; every head alone, on questions that judge."""
 RECEIVERS = 4
 """The heads that select best on selection questions, whose queries hear the others."""
+SENDERS = 72
+"""The heads that may tell them, at most: those below with the largest effect, either way, on selection questions. A run each."""
 
 
 def roles(setup: Setup, patched: HeadScores) -> dict[str, HeadScores]:
@@ -34,8 +36,10 @@ def roles(setup: Setup, patched: HeadScores) -> dict[str, HeadScores]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # A name of more tokens than any other's makes no pair.
         found["names"] = patch_heads(setup.model, few, corruption="swap", out=out / "names")
-    if any(head.layer for head in receivers):
-        found["tells"] = path_patch(setup.model, few, None, receivers, out=out / "tells", **asked)
+    below = every_head(max(head.layer for head in receivers), patched.n_heads)
+    senders = sorted(below, key=lambda head: -abs(float(patched.values[head.layer, head.head])))[:SENDERS]
+    if senders:
+        found["tells"] = path_patch(setup.model, few, senders, receivers, out=out / "tells", **asked)
     return found
 
 

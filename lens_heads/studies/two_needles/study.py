@@ -48,7 +48,7 @@ from lens_heads.studies.two_needles.claims import (
     kinds,
     looked_at,
 )
-from lens_heads.studies.two_needles.roles import parts, roles
+from lens_heads.studies.two_needles.roles import SENDERS, parts, roles
 from lens_heads.studies.two_needles.stages import (
     LEADS,
     MORE_SEEDS,
@@ -170,7 +170,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
             "everywhere": whole * (1 + len(plan.whole_ks) * (len(LEADS) + 1 + plan.whole_draws)),
             "patching": 2 * min(plan.choose, select) * (2 + heads // 20),
             "before the gate": 2 * (min(2 * UNGATED, judged) * 3 + min(plan.few, judged)),
-            "roles": 2 * min(plan.few, judged) * (2 + heads // 20 + heads),
+            "roles": 2 * min(plan.few, judged) * (2 + heads // 20 + min(SENDERS, heads)),
         }
 
     def probe(self) -> list[Trial]:
