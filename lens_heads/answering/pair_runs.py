@@ -59,15 +59,15 @@ class PairRuns:
     def z(self, layer: int, run: int) -> Float[Tensor, "row head d_head"]:
         """What the heads of a layer pass to the output projection."""
         z = self.kept[Z.format(layer)][run]
-        return z.reshape(len(z), self.shape.n_heads, self.shape.d_head)
+        return self.shape.by_head(z[None], layer)[0]
 
     def swapped(self, z: Tensor, layer: int, heads: Sequence[Head], given: Float[Tensor, "#row head d_head"]) -> Tensor:
         """A layer's `z` where each variant has its head, if it is in this layer, as given."""
         rows = [row for row, head in enumerate(heads[: len(z)]) if head.layer == layer]
         places = [heads[row].head for row in rows]
-        changed = z.reshape(*z.shape[:2], self.shape.n_heads, self.shape.d_head).clone()
+        changed = self.shape.by_head(z, layer).clone()
         if rows:
-            changed[rows, :, places] = given[:, places].transpose(0, 1).to(changed)
+            changed[rows, :, places] = given[:, places, : changed.shape[-1]].transpose(0, 1).to(changed)
         return changed.reshape(z.shape)
 
     def scores(
@@ -85,7 +85,7 @@ class PairRuns:
         """
         measure = measure_of(metric, self.pair, self.logits[CLEAN], self.logits[CORRUPT])
         clean, corrupt = judged(measure, self.logits, self.pair).tolist()
-        values = torch.zeros(self.shape.n_layers, self.shape.n_heads, dtype=torch.float32)
+        (values,) = self.shape.tables(["scores"]).values()
         for some, found in self.measured(measure, patched, sorted(heads), most):
             effects = clean - found if base == CLEAN else found - corrupt
             values[[head.layer for head in some], [head.head for head in some]] = effects
@@ -147,10 +147,14 @@ def run_pair(
     by_default = pair.divergence if positions == "all" else start - 1
     first = by_default if first is None else first
     shared = min(pair.divergence, first)
-    names = [f"blocks.{layer}.{hook}" for layer in range(model.cfg.n_layers) for hook in hooks]
+    shape = head_geometry(model)
+    layers = {hook: shape.attending if hook.startswith("attn.") else range(shape.n_layers) for hook in hooks}
+    names = [f"blocks.{layer}.{hook}" for hook in hooks for layer in layers[hook]]
     rows, last = both[:, first:], both.shape[1]
     # Rows before the first that is kept join the forward of those, as far as a chunk has room for both.
     begin = min(first, max(shared, last - CHUNK))
+    if shape.stateful:  # The states at that row are kept, so that a forward has to end there.
+        begin = first
     with evaluating(model):
         alone = Cache(model, 1)
         alone.whole = last
@@ -158,6 +162,7 @@ def run_pair(
             prefill(model, both[:1, :shared], alone)
             after = alone.branch(0, 2)
             prefill(model, both[:, shared:begin], after)
+            after.mark()
         kept_rows = partial(_last, rows.shape[1])
         with recording(model, names, kept_rows) as seen, fast_attention(model), noting_tuples(model) as noted:
             body = last - begin - (end - start) if last - begin > CHUNK else 0
@@ -166,7 +171,7 @@ def run_pair(
     cache = after.branch()
     cache.crop(first)
     kept = {name: torch.cat(parts, 1) for name, parts in seen.items()}
-    return PairRuns(model, head_geometry(model), pair, rows, cache, kept, logits, any(noted))
+    return PairRuns(model, shape, pair, rows, cache, kept, logits, any(noted))
 
 
 def _last(rows: int, x: Tensor) -> Tensor:

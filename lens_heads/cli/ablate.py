@@ -86,7 +86,7 @@ def ablate(
     run["controls"] = replace(beside, draws=draws if verdict is None else max(draws, beside.draws), seed=seed)
     if loading.plan:
         first = next(iter(rankings.values()))
-        sets = plan_sets(rankings, capped(numbers, first.n_layers * first.n_heads), run["controls"])
+        sets = plan_sets(rankings, capped(numbers, len(first.flat)), run["controls"])
         jobs = plan.of("ablate sets of heads")
         each = sum(one.condition.k for one in sets) // len(sets)
         return plan.show(

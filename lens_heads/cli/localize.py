@@ -65,7 +65,7 @@ def localize(
         def jobs(shape: Any, machine: Any, sizes: Any) -> list[Job]:
             """Masks of the asked sparsity; a search ablates one head more at a time."""
             runs = round(known[method].passes(shape, n_masks, k))
-            each = max(1, round(sparsity * shape.n_layers * shape.n_heads)) if method in DESIGNED else 1
+            each = max(1, round(sparsity * shape.size)) if method in DESIGNED else 1
             return list(plan.of("localize by masks")(shape, machine, replace(sizes, masks=runs, k=each)))
 
         return plan.show(loading, model, trials, jobs, new_tokens=max_new_tokens * decoded)

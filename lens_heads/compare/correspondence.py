@@ -21,7 +21,6 @@ from lens_heads.heads.depth import depth_bins as bins_of
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.model.belonging import check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identify, warn_of_change
@@ -103,7 +102,7 @@ def match_heads(
     meta |= {"resamples": resamples, "permutations": permutations, "scores": sorted(sides[0].scores)}
     # Assign heads, then repeat on resamples and under the null.
     evidence = Evidence(sides[0], sides[1], parts)
-    bin_of_b = bins_of(shapes[1].n_layers, bins).repeat(shapes[1].n_heads)
+    bin_of_b = bins_of(shapes[1].n_layers, bins)[[head.layer for head in shapes[1].every_head()]]
     apart = evidence.distances(evidence.whole())
     distance = _combined(apart, weighed)
     partner = _assigned(distance)
@@ -115,7 +114,7 @@ def match_heads(
     own = distance[i, j]
     others = np.where(np.arange(distance.shape[1]) == j[:, None], np.inf, distance[i])
     binned = np.where(bin_of_b == bin_of_b[j, None], distance[i], np.nan)
-    names = [[str(head) for head in every_head(shape.n_layers, shape.n_heads)] for shape in shapes]
+    names = [[str(head) for head in shape.every_head()] for shape in shapes]
     pairs = {"head_a": np.array(names[0])[i], "head_b": np.array(names[1])[j], "distance": own}
     pairs |= {"margin": others.min(1) - own, "stability": (again == partner).mean(0)[i]}
     pairs |= {"p": (binned <= own[:, None] + 1e-12).sum(1) / np.isfinite(binned).sum(1)}
@@ -126,6 +125,7 @@ def match_heads(
         chance=float(np.nanmean(binned, 1).mean()),
         shape_a=(shapes[0].n_layers, shapes[0].n_heads),
         shape_b=(shapes[1].n_layers, shapes[1].n_heads),
+        heads_b=tuple(shapes[1].every_head()),
         meta=meta,
         identities=(identify(model_a), identify(model_b)),
         depth_bins=bins,

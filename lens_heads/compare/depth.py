@@ -108,10 +108,12 @@ def _profile(
 ) -> tuple[Int[np.ndarray, " bin"], Int[np.ndarray, " bin"], Float[np.ndarray, " bin"]]:
     """By depth bin: number of heads, number of top k heads, mean score."""
     at = depth_bins(scores.n_layers, bins)
-    layers = np.bincount(at, minlength=bins)
+    heads = np.bincount(at, scores.there.sum(1).numpy(), minlength=bins).astype(int)
     top = np.bincount(at[[head.layer for head in top_heads(scores, k)]], minlength=bins)
-    mean = np.bincount(at, (scores.sign * scores.values).double().mean(1).numpy(), minlength=bins) / layers
-    return layers * scores.n_heads, top, mean
+    with np.errstate(invalid="ignore"):  # A bin of layers without heads has no mean.
+        sums = np.bincount(at, (scores.sign * scores.values).double().nansum(1).numpy(), minlength=bins)
+        mean = np.nan_to_num(sums / heads)
+    return heads, top, mean
 
 
 def _expected(share: Float[np.ndarray, " bin"], heads: Int[np.ndarray, " bin"], k: int) -> float:

@@ -40,8 +40,8 @@ class Draw(NamedTuple):
     """The data behind one set of distances: the weight of each text, and both models' mean scores, method by method."""
 
     texts: Float[Tensor, " text"]
-    scores_a: list[Float[Tensor, "layer head"]]
-    scores_b: list[Float[Tensor, "layer head"]]
+    scores_a: list[Float[Tensor, " head_a"]]
+    scores_b: list[Float[Tensor, " head_b"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +54,14 @@ class Evidence:
 
     def whole(self) -> Draw:
         """Every text and every trial once."""
-        scores = ([found.values.double() for found in side.scores.values()] for side in (self.a, self.b))
+        scores = ([found.flat.double() for found in side.scores.values()] for side in (self.a, self.b))
         return Draw(torch.ones(self._texts), *scores)
 
     def resampled(self, n: int, seed: int) -> Iterator[Draw]:
         """n resamples: of the texts, identical for both models, and of the trials of scores, independently for each model."""
         rng, count = np.random.default_rng(seed), self._texts
         scores = [
-            [bootstrap_means(found.per_trial, n=n, seed=own_seed) for found in side.scores.values()]
+            [bootstrap_means(found.flat_trials, n=n, seed=own_seed) for found in side.scores.values()]
             for side, own_seed in ((self.a, seed + 1), (self.b, seed + 2))
         ]
         for i in range(n):
@@ -78,13 +78,16 @@ class Evidence:
         found: dict[str, Float[np.ndarray, "head_a head_b"]] = {}
         for part in self.parts:
             if part == "depth":
-                depths = [relative_depths(s.n_layers).repeat(s.n_heads) for s in (self.a.shape, self.b.shape)]
+                depths = [
+                    relative_depths(s.n_layers)[[head.layer for head in s.every_head()]]
+                    for s in (self.a.shape, self.b.shape)
+                ]
                 spread = np.concatenate(depths).var() or 1.0
                 found[part] = (depths[0][:, None] - depths[1]) ** 2 / (2 * spread)
             elif part == "patterns":
                 found[part] = _apart(*(_patterns(side, draw.texts) for side in (self.a, self.b)))
             elif part == "scores":
-                means = (torch.stack(scores, -1).flatten(0, 1).numpy() for scores in (draw.scores_a, draw.scores_b))
+                means = (torch.stack(scores, -1).numpy() for scores in (draw.scores_a, draw.scores_b))
                 found[part] = _apart(*means)
             else:
                 between, of_a, of_b = (torch.tensordot(draw.texts, each, dims=1) for each in self._products)
@@ -107,7 +110,7 @@ class Evidence:
 def _patterns(side: Side, texts: Float[Tensor, " text"]) -> Float[np.ndarray, "head statistic"]:
     assert side.signatures is not None
     means = torch.tensordot(texts, side.signatures.patterns, dims=1) / texts.sum()
-    return means.flatten(0, 1).double().numpy()
+    return means[~means.isnan().any(-1)].double().numpy()
 
 
 def _apart(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
 from scipy.stats import hypergeom
 
@@ -91,15 +92,16 @@ def overlap(a: HeadScores, b: HeadScores, *, k: int, k_b: int | None = None) -> 
     """
     check_pair(a, b)
     top_a, top_b = top_heads(a, k), top_heads(b, k if k_b is None else k_b)
-    return _of_sets((a.method, b.method), top_a, top_b, a.n_layers, a.n_heads)
+    return _of_sets((a.method, b.method), top_a, top_b, a.there.sum(1).tolist())
 
 
-def _of_sets(names: tuple[str, str], a: Sequence[Head], b: Sequence[Head], n_layers: int, n_heads: int) -> Overlap:
-    n, in_a, in_b = n_layers * n_heads, set(a), set(b)
+def _of_sets(names: tuple[str, str], a: Sequence[Head], b: Sequence[Head], heads: Sequence[int]) -> Overlap:
+    """`heads`: how many there are in each layer."""
+    n, in_a, in_b = sum(heads), set(a), set(b)
     both = [head for head in a if head in in_b]
     counts = np.arange(min(len(a), len(b)) + 1)  # Every possible overlap.
     jaccards = counts / (len(a) + len(b) - counts)
-    chance, matched = _chance(n, len(a), len(b)), _layer_matched(n_heads, a, b)
+    chance, matched = _chance(n, len(a), len(b)), _layer_matched(heads, a, b)
     return Overlap(
         method_a=names[0],
         method_b=names[1],
@@ -151,11 +153,13 @@ def head_overlaps(
     if k is not None:
         checks.whole_number("k", k, least=None)
     lists, known = {}, set() if shape is None else {shape}
+    counts: list[int] = []
     for name, ranking in named.items():
         if isinstance(ranking, HeadScores):
             if k is None:
                 raise ValueError(f"k=None takes whole lists, but {name!r} scores all heads of the model. Pass k.")
             known.add((ranking.n_layers, ranking.n_heads))
+            counts = ranking.there.sum(1).tolist()
             lists[name] = ranking.ranking()
         else:
             lists[name] = listed_heads(ranking)
@@ -166,9 +170,10 @@ def head_overlaps(
         problem = f"have different shapes: {sorted(known)}" if known else "are lists without a shape"
         raise ValueError(f"rankings {problem}. Pass rankings of one model, and shape=(layers, heads) for lists.")
     n_layers, n_heads = known.pop()
+    counts = counts or [n_heads] * n_layers
     sets = {name: _cut(name, heads, k, n_layers, n_heads) for name, heads in lists.items()}
     pairs = itertools.combinations(sets, 2)
-    table = pd.DataFrame([vars(_of_sets((a, b), sets[a], sets[b], n_layers, n_heads)) for a, b in pairs])
+    table = pd.DataFrame([vars(_of_sets((a, b), sets[a], sets[b], counts)) for a, b in pairs])
     table.insert(2, "overlap", table.pop("both").map(len))
     return table.drop(columns=["n", "only_a", "only_b"]).rename(columns={"method_a": "a", "method_b": "b"})
 
@@ -202,7 +207,7 @@ def jaccard_curve(a: HeadScores, b: HeadScores, *, ks: Iterable[int] | None = No
         0  1      1.0  0.125000
         1  2      1.0  0.178571
     """
-    n = a.values.numel()
+    n = len(a.flat)
     sizes = [step * 10**power for power in range(len(str(n))) for step in (1, 2, 5)]
     rows = []
     for k in sorted({k for k in sizes if k <= n} if ks is None else set(checks.whole_numbers("ks", ks))):
@@ -216,7 +221,7 @@ def jaccard_curve(a: HeadScores, b: HeadScores, *, ks: Iterable[int] | None = No
 
 def check_pair(a: HeadScores, b: HeadScores, one_model: bool = True) -> None:
     """ValueError unless both score the same heads: equal layers, heads per layer and unit, and (`one_model`) weights."""
-    if a.values.shape != b.values.shape or a.unit != b.unit:
+    if a.values.shape != b.values.shape or a.unit != b.unit or not torch.equal(a.there, b.there):
         of_a, of_b = (f"{x.n_layers} layers x {x.n_heads} {x.unit.replace('_', ' ')}s" for x in (a, b))
         found = f"{a.method} of {a.model} and {b.method} of {b.model} cannot be compared: {of_a} against {of_b}"
         raise ValueError(f"{found}. Score one model with both, or use overlap_by_depth.")
@@ -240,7 +245,7 @@ def check_alike(a: HeadScores, b: HeadScores) -> None:
 
 def top_heads(scores: HeadScores, k: int) -> list[Head]:
     """`scores.top(k)`, which must not be empty. ValueError if k is not between 1 and the number of heads."""
-    most = scores.values.numel()
+    most = len(scores.flat)
     return scores.top(checks.whole_number("k", k, 1, most, f", the number of heads that {scores.method} scores"))
 
 
@@ -249,10 +254,10 @@ def _chance(n: int, k_a: int, k_b: int) -> Float[np.ndarray, " overlap"]:
     return np.asarray(hypergeom.pmf(np.arange(min(k_a, k_b) + 1), n, k_a, k_b))
 
 
-def _layer_matched(n_heads: int, a: Sequence[Head], b: Sequence[Head]) -> Float[np.ndarray, " overlap"]:
+def _layer_matched(heads: Sequence[int], a: Sequence[Head], b: Sequence[Head]) -> Float[np.ndarray, " overlap"]:
     """The same for sets that are random within each layer: layers are independent, so their distributions convolve."""
     in_a, in_b = Counter(head.layer for head in a), Counter(head.layer for head in b)
     total = np.ones(1)
     for layer in in_a.keys() & in_b.keys():
-        total = np.convolve(total, _chance(n_heads, in_a[layer], in_b[layer]))
+        total = np.convolve(total, _chance(heads[layer], in_a[layer], in_b[layer]))
     return np.pad(total, (0, min(len(a), len(b)) + 1 - len(total)))

@@ -66,7 +66,7 @@ def rank_correlation(a: HeadScores, b: HeadScores, *, kind: Literal["spearman", 
     check_pair(a, b)
     if kind not in ("spearman", "kendall"):
         raise ValueError(f"kind={kind!r}: must be 'spearman' or 'kendall'")
-    x, y = (scores.sign * scores.values.double().flatten().numpy() for scores in (a, b))
+    x, y = (scores.sign * scores.flat.double().numpy() for scores in (a, b))
     return float(spearman(x, y) if kind == "spearman" else kendalltau(x, y).statistic)
 
 
@@ -100,7 +100,7 @@ def by_layer_third(a: HeadScores, b: HeadScores, *, level: float = 0.95, n: int 
         raise ValueError(f"{a.method} has {a.n_layers} layers, and thirds need at least 3. Use rank_correlation.")
     rows = []
     for third, layers in zip(("early", "middle", "late"), np.array_split(np.arange(a.n_layers), 3), strict=True):
-        x, y = (scores.sign * scores.values[layers].double().flatten().numpy() for scores in (a, b))
+        x, y = (scores.sign * scores.values[layers][a.there[layers]].double().numpy() for scores in (a, b))
         picked = np.random.default_rng(seed).integers(len(x), size=(n, len(x)))
         _, low, high = percentile_interval(spearman(x[picked], y[picked]), level=level)
         row = {"third": third, "first_layer": int(layers[0]), "last_layer": int(layers[-1]), "heads": len(x)}
@@ -128,7 +128,7 @@ def rank_correlation_interval(
     checks.count("n", n)
     checks.seed(seed)
     rho = rank_correlation(a, b)
-    sides = [(scores.sign * scores.per_trial.flatten(1), seed + i) for i, scores in enumerate((a, b))]
+    sides = [(scores.sign * scores.flat_trials, seed + i) for i, scores in enumerate((a, b))]
     if min(len(values) for values, _ in sides) < FEWEST:
         return Interval(rho, math.nan, math.nan, level)
     x, y = (bootstrap_means(values, n=n, seed=own_seed).numpy() for values, own_seed in sides)

@@ -69,9 +69,12 @@ class Signatures(Tabled):
     def frame(self) -> pd.DataFrame:
         """One row per head: layer, head, name, relative depth, and the pattern statistics (mean over texts)."""
         _, layers, heads, _ = self.patterns.shape
-        rows = [{"layer": head.layer, "head": head.head, "name": str(head)} for head in every_head(layers, heads)]
-        means = self.patterns.mean(0).flatten(0, 1).numpy()
-        columns = {"depth": relative_depths(layers).repeat(heads)} | dict(zip(STATISTICS, means.T, strict=True))
+        means = self.patterns.mean(0)
+        there = [head for head in every_head(layers, heads) if not means[head.layer, head.head].isnan().any()]
+        rows = [{"layer": head.layer, "head": head.head, "name": str(head)} for head in there]
+        at = [head.layer for head in there]
+        by_statistic = means[at, [head.head for head in there]].numpy().T
+        columns = {"depth": relative_depths(layers)[at]} | dict(zip(STATISTICS, by_statistic, strict=True))
         return pd.DataFrame(rows).assign(**columns)
 
     def __repr__(self) -> str:
@@ -128,15 +131,18 @@ def _run(
         statistics.append(pattern_statistics(pattern[0].float(), reading.start, reading.length).cpu())
 
     def see_z(z: Tensor, hook: Any) -> None:
-        words = z[0, reading.words].float().reshape(len(reading.words), shape.n_heads, shape.d_head)
+        words = shape.by_head(z, int(hook.name.split(".")[1]))[0, reading.words].float()
         grams.append([gram.cpu() for gram in centred_grams(words)])
 
     seeing = {"hook_pattern": see_pattern, "hook_z": see_z}
-    hooks = [(f"blocks.{layer}.attn.{name}", see) for layer in range(shape.n_layers) for name, see in seeing.items()]
+    hooks = [(f"blocks.{layer}.attn.{name}", see) for layer in shape.attending for name, see in seeing.items()]
     tokens = reading.tokens[None].to(model.W_U.device)
     with hooked(model, hooks):
         advance(model, tokens, Cache(model, 1), tokens.new_zeros(1), logits=0)
-    return torch.stack(statistics), [torch.cat(layers) for layers in zip(*grams, strict=True)]
+    found = shape.stacked(dict(zip(shape.attending, statistics, strict=True)), heads=-2)
+    return found.masked_fill(shape.holes[..., None], torch.nan), [
+        torch.cat(layers) for layers in zip(*grams, strict=True)
+    ]
 
 
 def pattern_statistics(

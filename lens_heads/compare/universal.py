@@ -55,8 +55,8 @@ class Universal(Tabled):
 
     def specific(self, scores: HeadScores, *, k: int | None = None) -> list[Head]:
         """The k best heads of a task that are not universal; k defaults to the k of this search."""
-        if scores.values.numel() != self.n_heads:
-            found = f"{scores.method} scores {scores.values.numel()} heads, but the universal heads come from {self.n_heads}"
+        if len(scores.flat) != self.n_heads:
+            found = f"{scores.method} scores {len(scores.flat)} heads, but the universal heads come from {self.n_heads}"
             raise ValueError(f"{found}. Use scores of the same model.")
         left = [head for head in scores.ranking() if head not in self.heads]
         k = self.k if k is None else k
@@ -112,6 +112,6 @@ def universal_heads(rankings: AnyRankings, *, k: int = 5, at_least: int = 3) -> 
                 found[head] = (*found.get(head, ()), name)
     shared = dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
     heads = [head for head, names in shared.items() if len(names) >= at_least]
-    n = first.values.numel()
+    n = len(first.flat)
     chance = n * float(binom.sf(at_least - 1, tasks, k / n))
     return Universal(heads, shared, k, at_least, tasks, n, chance)

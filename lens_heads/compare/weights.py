@@ -14,7 +14,6 @@ from torch import Tensor
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.model.geometry import Model, head_geometry, output_weights, require_merged, require_raw_weights
 from lens_heads.model.identity import identify
 from lens_heads.model.support import require
@@ -86,7 +85,7 @@ def ov_similarity(model: Model, *, layer: int | None = None) -> Similarity:
     if layer is not None and checks.whole(layer) not in range(shape.n_layers):
         raise ValueError(f"layer={layer!r:.60}: {shape.name} has layers 0-{shape.n_layers - 1}")
     layers = range(shape.n_layers) if layer is None else [layer]
-    heads = tuple(head for head in every_head(shape.n_layers, shape.n_heads) if head.layer in layers)
+    heads = tuple(head for head in shape.every_head() if head.layer in layers)
     W_V = torch.cat([value_weights(model, at).cpu() for at in layers])
     W_O = torch.cat([output_weights(model, at).cpu() for at in layers])
     products = torch.empty(len(heads), len(heads))

@@ -204,6 +204,7 @@ def lowest_groups(scores: HeadScores, shape: HeadGeometry, *, k: int) -> list[He
         >>> lh.deploy.lowest_groups(ranking, lh.head_geometry(untrained), k=1)
         [Head(0, 0), Head(0, 1), Head(1, 0), Head(1, 1), Head(2, 0), Head(2, 1)]
     """
+    shape.check_kv_heads("lowest_groups")
     checks.whole_number(
         "k", k, 1, shape.n_kv_heads - 1, f": each of the {shape.n_kv_heads} kv heads of a layer but one"
     )
@@ -213,7 +214,7 @@ def lowest_groups(scores: HeadScores, shape: HeadGeometry, *, k: int) -> list[He
     model = None if shape.model is None else shape.model()
     if model is not None:
         check_scores_of(model, {scores.method: scores})
-    lowest: dict[int, list[Head]] = {layer: [] for layer in range(shape.n_layers)}
+    lowest: dict[int, list[Head]] = {layer: [] for layer in shape.attending}
     for head in reversed(
         by_kv.ranking()
     ):  # Not by score: where kv heads tie, those that a threshold keeps first go last.

@@ -28,9 +28,10 @@ STACKED = "qkv_proj"
 
 def kept_groups(shape: HeadGeometry, chosen: Sequence[Head]) -> dict[int, list[int]]:
     """The kv heads that stay in each layer. ValueError for groups in part, and other numbers per layer."""
+    shape.check_kv_heads("how='remove'")
     gone = by_layer(chosen)
     kept: dict[int, list[int]] = {}
-    for layer in range(shape.n_layers):
+    for layer in shape.attending:
         here = set(gone.get(layer, ()))
         for kv in range(shape.n_kv_heads):
             group = range(kv * shape.group, (kv + 1) * shape.group)
@@ -42,7 +43,7 @@ def kept_groups(shape: HeadGeometry, chosen: Sequence[Head]) -> dict[int, list[i
                 )
             if rest:
                 kept.setdefault(layer, []).append(kv)
-    numbers = {layer: len(kept.get(layer, ())) for layer in range(shape.n_layers)}
+    numbers = {layer: len(kept.get(layer, ())) for layer in shape.attending}
     if len(set(numbers.values())) > 1 or not min(numbers.values()):
         few, many = min(numbers, key=numbers.__getitem__), max(numbers, key=numbers.__getitem__)
         raise ValueError(
@@ -146,7 +147,7 @@ def _check_sizes(
 ) -> None:
     """ValueError unless in each layer the rows of a matrix, and the columns of one, shrink as the number of heads does."""
     heads = number * shape.group
-    for layer, dim in itertools.product(range(shape.n_layers), (0, 1)):
+    for layer, dim in itertools.product(shape.attending, (0, 1)):
         sizes = [
             (before[name][dim], to[dim])
             for name, to in after.items()

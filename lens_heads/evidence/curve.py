@@ -102,9 +102,9 @@ def ablation_curve(
         True
     """
     shape = head_geometry(model)
-    chosen, sizes = named_scores(rankings, shape), capped(ks, shape.n_layers * shape.n_heads)
+    chosen, sizes = named_scores(rankings, shape), capped(ks, shape.size)
     if verdict is not None:
-        sizes = sorted({*sizes, checks.whole_number("verdict", verdict, 1, shape.n_layers * shape.n_heads)})
+        sizes = sorted({*sizes, checks.whole_number("verdict", verdict, 1, shape.size)})
     precision, selecting = options.pop("precision", None), options.pop("selecting", False)
     if verdict is not None and selecting:
         raise ValueError("verdict= and selecting=True: trials that select prove nothing: run the verdict on others")

@@ -28,7 +28,6 @@ from lens_heads.heads.named import AnyRankings
 from lens_heads.heads.one_model import check_weights
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.interventions.activations import MeanActivations
 from lens_heads.interventions.checked_kind import check_belongs, reference_digest
 from lens_heads.interventions.independence import check_independent
@@ -71,7 +70,11 @@ class _How:
         z = runs.z(layer, CORRUPT)
         if self.outside == "corrupt":
             return z
-        return torch.zeros_like(z) if self.reference is None else self.reference.z[layer][None].to(z)
+        return (
+            torch.zeros_like(z)
+            if self.reference is None
+            else self.reference.z[layer, : z.shape[-2], : z.shape[-1]][None].to(z)
+        )
 
     def check(self, metric: str) -> None:
         """ValueError for an unknown choice, a missing reference, and a metric that has no share."""
@@ -152,7 +155,7 @@ def faithfulness(
     how.check(name)
     if reference is not None:
         check_belongs(model, reference)
-    chosen, shares = named_scores(rankings, shape), _shares(ks, shape.n_layers * shape.n_heads)
+    chosen, shares = named_scores(rankings, shape), _shares(ks, shape.size)
     check_ranks(chosen, sorted({k for _, k in shares}))
     sets = _sets(shape, chosen, shares, Controls.given(controls, BESIDE, CONTROLS))
     made, identity = token_pairs(trials, model.tokenizer, shape, corruption), identified(model, "metrics")
@@ -230,7 +233,7 @@ def _sets(
     shape: HeadGeometry, rankings: Mapping[str, HeadScores], shares: Sequence[tuple[float, int]], controls: Controls
 ) -> list[HeadSet]:
     """No head, the heads of every ranking and its controls, and all heads."""
-    everyone = every_head(shape.n_layers, shape.n_heads)
+    everyone = shape.every_head()
     sizes = sorted({k for _, k in shares if 0 < k < len(everyone)})
     return [*plan_sets(rankings, sizes, controls), head_set(Condition.given(ALL, len(everyone)), everyone)]
 
@@ -262,19 +265,22 @@ def _hooks(runs: PairRuns, kept: Bool[Tensor, "set layer head"], how: _How) -> l
     """Replace what is not kept, one set of heads per row of the batch."""
 
     def keep(z: Tensor, hook: Any, layer: int) -> Tensor:
-        split = z.reshape(*z.shape[:2], runs.shape.n_heads, -1)
-        mine = kept[:, layer].to(z.device)[:, None, :, None]
+        split = runs.shape.by_head(z, layer)
+        mine = kept[:, layer, : split.shape[2]].to(z.device)[:, None, :, None]
         return torch.where(mine, split, how.of(runs, layer).to(split)).reshape(z.shape)
 
     def put(x: Tensor, hook: Any, layer: int) -> Tensor:
         return runs.kept[MLP_OUT.format(layer)][CORRUPT].to(x).expand_as(x)
 
-    layers = range(runs.shape.n_layers)
+    layers = runs.shape.attending
     found: list[tuple[str, HookFunction]] = [
         (Z.format(layer), lambda z, hook, layer=layer: keep(z, hook, layer)) for layer in layers
     ]
     if how.mlps == "corrupt":
-        found += [(MLP_OUT.format(layer), lambda x, hook, layer=layer: put(x, hook, layer)) for layer in layers]
+        found += [
+            (MLP_OUT.format(layer), lambda x, hook, layer=layer: put(x, hook, layer))
+            for layer in range(runs.shape.n_layers)
+        ]
     return found
 
 

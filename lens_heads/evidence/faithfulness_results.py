@@ -18,7 +18,6 @@ from jaxtyping import Float
 from lens_heads.heads.conditions import Condition, with_key
 from lens_heads.heads.grouping import Labels, groups_in
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.runs import checks
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.files import write_atomic
@@ -77,8 +76,8 @@ class FaithfulnessCurve(Drawn):
     @property
     def total(self) -> int:
         """The number of heads in the model."""
-        layers, heads = self.shape
-        return layers * heads
+        whole = self.per_trial.loc[self.per_trial["method"] == ALL, "k"]
+        return int(whole.iloc[0]) if len(whole) else self.shape[0] * self.shape[1]
 
     def draws(self, condition: Condition) -> pd.DataFrame:
         """The metric under a condition: a row per pair, a column per draw. ValueError for one that was not measured."""
@@ -232,7 +231,7 @@ class FaithfulnessCurve(Drawn):
         scores, (layers, heads) = self.rankings[name], self.shape
         nodes: dict[str, Any] = {"input": {"in_graph": True}, "logits": {"in_graph": True}}
         nodes |= {f"m{layer}": {"in_graph": True} for layer in range(layers)}
-        for head in every_head(layers, heads):
+        for head in scores.heads:
             nodes[f"a{head.layer}.h{head.head}"] = {"in_graph": False, "score": scores.sign * scores[head]}
         cfg = {"n_layers": layers, "n_heads": heads, "parallel_attn_mlp": False, "d_model": self.d_model}
         file = user_path(path, "path")

@@ -26,7 +26,6 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.named import AnyRanked, Ranking, ranked_by_name
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
@@ -191,7 +190,7 @@ def _cut(name: str, heads: Ranking, k: int, shape: HeadGeometry) -> list[Head]:
         if heads.unit != "query_head":
             raise ValueError(f"{name} scores kv heads: convert them with units.to_query_heads(scores, {shape.group})")
         shape.check_scores(heads, f"ranking {name!r}")
-        checks.whole_number("k", k, 0, heads.values.numel(), f", the number of heads that {heads.method} scores")
+        checks.whole_number("k", k, 0, len(heads.flat), f", the number of heads that {heads.method} scores")
         return heads.ranking()[:k]
     found = shape.check_heads(heads)  # type: ignore[arg-type]  # no scores
     if not found:
@@ -200,7 +199,7 @@ def _cut(name: str, heads: Ranking, k: int, shape: HeadGeometry) -> list[Head]:
 
 
 def _sets(sources: Mapping[str, list[Head]], shape: HeadGeometry, controls: Controls) -> list[HeadSet]:
-    everyone = every_head(shape.n_layers, shape.n_heads)
+    everyone = shape.every_head()
     sets = [NO_ABLATION, *(head_set(Condition.top(name, len(heads)), heads) for name, heads in sources.items())]
     for k in sorted({len(heads) for heads in sources.values()}):
         drawn = controls.random(everyone, k)

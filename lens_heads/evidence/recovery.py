@@ -154,13 +154,13 @@ def _sets(
     ranking: HeadScores | None,
 ) -> list[_Set]:
     """The heads themselves, then every control in their place."""
-    everyone = control_sets.every_head(shape.n_layers, shape.n_heads)
+    everyone = shape.every_head()
     avoid = {*broken, *mended}
     lowest = ranking.ranking()[::-1] if ranking is not None else []
     found = {
         "random": controls.random(everyone, len(mended)),
         "random_like": controls.random_like(mended, everyone),
-        SAME_LAYER: [control_sets.shifted(mended, shape.n_heads, avoid)],
+        SAME_LAYER: [control_sets.shifted(mended, [layer.n_heads for layer in shape.layers], avoid)],
         "bottom": [[head for head in lowest if head not in avoid][: len(mended)]],
     }
     drawn = [(name, draw, heads) for name in controls.names for draw, heads in enumerate(found[name]) if heads]
@@ -177,10 +177,14 @@ def _example(model: Model, trial: EncodedTrial, sets: list[_Set], ablation: Abla
     filled = prefilled(model, [trial])
     with evaluating(model):
         cache, shape = _cache(model, trial, filled), head_geometry(model)
-        with recording(model, map(Z.format, range(shape.n_layers))) as kept:
+        with recording(model, map(Z.format, shape.attending)) as kept:
             record["clean"] = _logprob(model, trial, cache.branch())
         record["right_clean"] = _right(model, trial, cache, max_new_tokens)
-        z = torch.stack([part[0].reshape(-1, shape.n_heads, shape.d_head).float().cpu() for (part,) in kept.values()])
+        found = {
+            at: shape.by_head(part, at)[0].float().cpu()
+            for at, (part,) in zip(shape.attending, kept.values(), strict=True)
+        }
+        z = shape.stacked(found, heads=-2)
         clean = TrialActivations(z, trial.id, first=len(trial) - 1)
         for group in dict.fromkeys(one.ablated for one in sets):
             flipped = record["right_clean"] and not record.get("right_ablated")

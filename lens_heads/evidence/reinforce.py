@@ -59,14 +59,14 @@ def reinforced_heads(model: Model, trial: ContextPair, *, factor: float = 2.0) -
         True
     """
     shape, chosen = head_geometry(model), list[Head]()
-    names = [Z.format(layer) for layer in range(shape.n_layers)]
+    names = {layer: Z.format(layer) for layer in shape.attending}
 
     def last(tokens: Tensor, hooks: list[tuple[str, Any]]) -> dict[str, list[Tensor]]:
         batch, cache = tokens[None].to(model.W_U.device), Cache(model, 1)
         with evaluating(model):
             with fast_attention(model):
                 prefill(model, batch[:, :-1], cache)
-            with recording(model, names) as seen, hooked(model, hooks), fast_attention(model):
+            with recording(model, names.values()) as seen, hooked(model, hooks), fast_attention(model):
                 advance(model, batch[:, -1:], cache)
         return seen
 
@@ -74,7 +74,7 @@ def reinforced_heads(model: Model, trial: ContextPair, *, factor: float = 2.0) -
 
     def select(z: Tensor, hook: Any, layer: int) -> Tensor:
         weights = output_weights(model, layer)
-        given = z.reshape(shape.n_heads, -1).float()
+        given = shape.by_head(z, layer)[0, 0].float()
         with_, without = (
             _written(each, weights) for each in (given, bare[names[layer]][0].reshape(given.shape).float())
         )
@@ -86,7 +86,7 @@ def reinforced_heads(model: Model, trial: ContextPair, *, factor: float = 2.0) -
     def at(layer: int) -> Any:
         return lambda z, hook: select(z, hook, layer)
 
-    last(trial.tokens, [(name, at(layer)) for layer, name in enumerate(names)])
+    last(trial.tokens, [(name, at(layer)) for layer, name in names.items()])
     return chosen
 
 

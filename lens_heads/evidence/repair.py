@@ -20,7 +20,6 @@ from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.grouping import labels
 from lens_heads.heads.head import AnyHeads, Head
-from lens_heads.heads.sets import every_head
 from lens_heads.model.forward import Cache, advance, fast_attention, prefill
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import hooked
@@ -151,7 +150,7 @@ def _found(trial: EncodedTrial, choice: str) -> list[int]:
 
 def _sets(shape: HeadGeometry, chosen: list[Head], controls: Controls) -> list[HeadSet]:
     """No head, the chosen, and both kinds of random ones."""
-    everyone, k = every_head(shape.n_layers, shape.n_heads), len(chosen)
+    everyone, k = shape.every_head(), len(chosen)
     kinds = {
         Condition.random(k): controls.random(everyone, k),
         Condition.random_like(NAME, k): controls.random_like(chosen, everyone),

@@ -23,7 +23,6 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import named_as_query_heads, to_kv_heads
 from lens_heads.interventions.independence import check_independent
 from lens_heads.model.belonging import check_scores_of
@@ -91,6 +90,7 @@ def streaming_cache(
 
 
 def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "layer kv_head"]:
+    shape.check_kv_heads("a streaming cache")
     full, listed = torch.zeros(shape.n_layers, shape.n_kv_heads, dtype=torch.bool), list(heads)
     queries = named_as_query_heads(listed)
     if queries and shape.group > 1:
@@ -101,7 +101,7 @@ def _mask(shape: HeadGeometry, heads: Iterable[Head | str]) -> Bool[Tensor, "lay
         )
     for given in listed:
         head = Head.parse(given, unit="kv_head")
-        if head.layer >= shape.n_layers or head.head >= shape.n_kv_heads:
+        if head.layer >= shape.n_layers or head.head >= shape.layers[head.layer].n_kv_heads:
             raise ValueError(
                 f"kv head {given} does not exist: {shape.name} has layers 0-{shape.n_layers - 1} and kv heads "
                 f"0-{shape.n_kv_heads - 1}; units.to_kv_heads makes a ranking of them"
@@ -254,7 +254,7 @@ def _conditions(
     shape: HeadGeometry, rankings: Mapping[str, HeadScores], shares: list[float], controls: Controls
 ) -> dict[tuple[str, float, int], list[Head]]:
     """The kv heads that keep everything, by ranking, share and draw."""
-    everyone = every_head(shape.n_layers, shape.n_kv_heads, unit="kv_head")
+    everyone = shape.every_head(unit="kv_head")
     found: dict[tuple[str, float, int], list[Head]] = {("whole", 1.0, 0): everyone, ("none", 0.0, 0): []}
     by_kv: dict[str, HeadScores] = {}
     for name, scores in rankings.items():

@@ -24,7 +24,7 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.named import AnyRanked, Ranking, ranked_by_name
 from lens_heads.heads.ranks import check_ranks
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head, shuffled
+from lens_heads.heads.sets import shuffled
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.options import AblationRun, ablation_run
 from lens_heads.model.belonging import check_scores_of
@@ -94,7 +94,7 @@ def transfer_matrix(
     for name in {NONE, RANDOM} & set(trials):
         raise ValueError(f"task name {name!r} is reserved for a control. Rename the task.")
     grid, shape = Grid.of(model, trials, ablation, run, generate), head_geometry(model)
-    sizes = capped(ks, shape.n_layers * shape.n_heads)
+    sizes = capped(ks, shape.size)
     check_metric(metric, grid.trials, generate)
     named = ranked_by_name(rankings)
     scored = {name: ranking for name, ranking in named.items() if isinstance(ranking, HeadScores)}
@@ -117,7 +117,7 @@ def _orders(
     rankings: Mapping[str, Ranking], tasks: Mapping[str, Any], shape: HeadGeometry, most: int, seed: int
 ) -> tuple[dict[str, list[Head]], dict[str, int]]:
     """At least `most` heads of every source, best first; and the original length of each list that had to be completed."""
-    everyone = every_head(shape.n_layers, shape.n_heads)
+    everyone = shape.every_head()
     orders, completed = {}, {}
     for name, ranking in rankings.items():
         if name not in tasks:
@@ -142,7 +142,7 @@ def _sets(
     orders: Mapping[str, Sequence[Head]], sizes: Sequence[int], shape: HeadGeometry, controls: Controls
 ) -> tuple[list[HeadSet], dict[str, list[list[str]]]]:
     """No ablation, every source's top k, and random heads; and the names of the random heads by k."""
-    sets, names, everyone = [NO_ABLATION], {}, every_head(shape.n_layers, shape.n_heads)
+    sets, names, everyone = [NO_ABLATION], {}, shape.every_head()
     for k in sizes:
         tops = {name: order[:k] for name, order in orders.items()}
         sets += [head_set(Condition.top(name, k), heads) for name, heads in tops.items()]

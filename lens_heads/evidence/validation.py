@@ -20,7 +20,6 @@ from lens_heads.heads.grouping import COLUMNS, groups_in
 from lens_heads.heads.head import Head, parse_heads
 from lens_heads.heads.matching import AnyHeads, HeadMatch
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.model.belonging import check_owner, check_scores_of
 from lens_heads.model.geometry import Model, head_geometry
@@ -247,6 +246,6 @@ def _as_deep(match: HeadMatch, partners: Sequence[Head], controls: Controls) -> 
     layers, heads = match.shape_b
     bins = depth_bins(layers, match.depth_bins)
     # With bins in place of layers, matching by layer becomes matching by bin.
-    binned = {head: Head(bins[head.layer], head.layer * heads + head.head) for head in every_head(layers, heads)}
+    binned = {head: Head(bins[head.layer], head.layer * heads + head.head) for head in match.heads_b}
     sets = controls.random_like([binned[head] for head in partners], [*binned.values()])
     return [[Head(*divmod(head.head, heads)) for head in drawn] for drawn in sets]

@@ -9,7 +9,6 @@ import pandas as pd
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.runs.drawn import Drawn
 from lens_heads.runs.typed import typed_methods
 
@@ -70,7 +69,7 @@ class Circuit(Drawn):
 
         named = {f"{number} {stage.name}": stage for number, stage in enumerate(self.stages, 1)}
         rows = []
-        for head in every_head(*self.shape):
+        for head in self.stages[0].scores.heads:
             kind = next((name for name, stage in named.items() if head in stage.heads), "")
             row = {"head": str(head), "layer": head.layer, "index": head.head, "kind": kind}
             rows.append(row | {name: stage.scores[head] for name, stage in named.items()})

@@ -22,11 +22,12 @@ def check_shapes(method: str, values: Tensor, per_trial: Tensor, trial_ids: Sequ
         raise ValueError(f"{method}: {len(per_trial)} trials but {len(trial_ids)} trial ids")
 
 
-def check_null(method: str, null: Tensor, shape: tuple[int, ...]) -> None:
+def check_null(method: str, null: Tensor, values: Tensor) -> None:
     """ValueError unless the null is [draw, layer, head] with at least one draw, all of it finite."""
-    if len(null) == 0 or null.shape[1:] != shape:
-        raise ValueError(f"{method}: null {tuple(null.shape)} must be [draw, layer, head] over {tuple(shape)} heads")
-    if not torch.isfinite(null).all():
+    if len(null) == 0 or null.shape[1:] != values.shape:
+        shape = tuple(values.shape)
+        raise ValueError(f"{method}: null {tuple(null.shape)} must be [draw, layer, head] over {shape} heads")
+    if not torch.isfinite(null[:, ~values.isnan()]).all():
         raise ValueError(f"{method}: the null is not finite: drop the trials at fault, or rescore in float32")
 
 
@@ -43,8 +44,11 @@ def check_names(method: str, trial_ids: Sequence[str], order: Sequence[Head], sh
 
 
 def check_finite(method: str, values: Tensor, per_trial: Tensor, trial_ids: Sequence[str]) -> None:
-    """ValueError naming the first head and trial whose score is NaN or infinite."""
-    bad = ~torch.isfinite(torch.cat([values[None], per_trial]))
+    """ValueError naming the first head and trial whose score is NaN or infinite. Where every one is NaN, there is no head."""
+    every = torch.cat([values[None], per_trial])
+    bad = ~torch.isfinite(every) & ~every.isnan().all(0)
+    if every.isnan().all():
+        raise ValueError(f"{method}: all scores are NaN: drop the trials at fault, or rescore in float32")
     if bad.any():
         at, layer, head = (int(i) for i in bad.nonzero()[0])
         where = f", trial {trial_ids[at - 1]}," if at else ""

@@ -15,7 +15,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,8 @@ def read_scores(path: str | Path) -> ScoreFile:
     envelope = "scores" in found
     meta = _read_meta(path, found.get("meta")) if envelope else {}
     shape, values = meta.pop("shape", None), meta.get("values")
-    per_trial = _stack(path, _read_heads(path, found["scores"] if envelope else found), shape)
+    there = _listed_heads(path, meta.pop("heads", None))
+    per_trial = _stack(path, _read_heads(path, found["scores"] if envelope else found), shape, there)
     ids = found.get("trial_ids") if envelope else None
     if ids is None:
         ids = range(len(per_trial))
@@ -122,22 +123,24 @@ def read_scores(path: str | Path) -> ScoreFile:
         raise ValueError(
             f"{path}: {len(ids)} trial_ids but {len(per_trial)} scores per head: give one id per score, or omit trial_ids"
         )
+    if isinstance(values, list) and all(isinstance(row, list) for row in values):
+        values = meta["values"] = [[math.nan if value is None else value for value in row] for row in values]
     if values is not None and _shape(values) != tuple(per_trial.shape[1:]):
         raise wrong(path, "meta.values", values, "one number per layer and head")
     meta.setdefault("source", path.name)
-    null = _read_null(path, found["null"], per_trial.shape[1:]) if envelope and "null" in found else None
+    null = _read_null(path, found["null"], per_trial[0]) if envelope and "null" in found else None
     return ScoreFile(per_trial, tuple(str(i) for i in ids), meta, null)
 
 
-def _read_null(path: Path, stored: Any, shape: Sequence[int]) -> Float[Tensor, "draw layer head"]:
+def _read_null(path: Path, stored: Any, like: Float[Tensor, "layer head"]) -> Float[Tensor, "draw layer head"]:
     try:
         floats = np.frombuffer(base64.b64decode(stored["float32"], validate=True), dtype="<f4")
         null = torch.from_numpy(floats.astype(np.float32)).reshape(
-            checks.whole_number("draws", stored["draws"]), *shape
+            checks.whole_number("draws", stored["draws"]), *like.shape
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path}: the null cannot be read ({error}): delete the field, or score again") from None
-    if not null.isfinite().all():
+    if not null[:, ~like.isnan()].isfinite().all():
         raise ValueError(f"{path}: the null contains values that are not finite: delete the field, or score again")
     return null
 
@@ -269,8 +272,23 @@ def _read_heads(path: Path, scores: Any) -> dict[Head, list[float]]:
     return by_head
 
 
-def _stack(path: Path, by_head: dict[Head, list[float]], shape: list[int] | None) -> Tensor:
-    """[trial, layer, head]; every head must be present, all with the same number of trials."""
+def _listed_heads(path: Path, listed: Any) -> set[Head] | None:
+    """The heads that a model has which has not as many in each layer; None if the file does not list them."""
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or not listed:
+        raise wrong(path, "meta.heads", listed, "a list of heads")
+    try:
+        return {replace(Head.parse(head), unit="query_head") for head in listed}
+    except ValueError as error:
+        raise ValueError(f"{path}: meta.heads: {error}") from None
+
+
+def _stack(
+    path: Path, by_head: dict[Head, list[float]], shape: list[int] | None, there: set[Head] | None = None
+) -> Tensor:
+    """[trial, layer, head]; every head must be present, all with the same number of trials. `there`: the heads that exist, if not
+    all of the table do."""
     layers, heads = shape or (max(h.layer for h in by_head) + 1, max(h.head for h in by_head) + 1)
     beyond = [head for head in by_head if head.layer >= layers or head.head >= heads]
     if beyond:
@@ -281,7 +299,7 @@ def _stack(path: Path, by_head: dict[Head, list[float]], shape: list[int] | None
     trials = len(next(iter(by_head.values())))
     if trials == 0:
         raise ValueError(f"{path}: the score lists are empty; no trial was successful: score easier trials")
-    every = (Head(layer, index) for layer in range(layers) for index in range(heads))
+    every = there or (Head(layer, index) for layer in range(layers) for index in range(heads))
     missing = next((head for head in every if head not in by_head), None)  # Before a huge shape is allocated.
     if missing is not None:
         raise ValueError(
@@ -294,5 +312,8 @@ def _stack(path: Path, by_head: dict[Head, list[float]], shape: list[int] | None
             f"{path}: head {ragged} has {len(by_head[ragged])} trials, but others have {trials}: every head has a score of every "
             "trial; score again"
         )
-    stacked = torch.tensor([by_head[head] for head in sorted(by_head)], dtype=torch.float32)
-    return stacked.T.reshape(trials, layers, heads)
+    stacked = torch.full((trials, layers, heads), torch.nan)
+    stacked[:, [head.layer for head in by_head], [head.head for head in by_head]] = torch.tensor(
+        list(by_head.values()), dtype=torch.float32
+    ).T
+    return stacked

@@ -35,6 +35,7 @@ class HeadMatch(Drawn):
 
     `distance` covers all heads, by layer, then head. `chance` is the mean distance of head_a to the heads in its partner's
     depth bin. `p` tests the whole matching: see `match_heads`. `shape_a` and `shape_b` are (layers, heads per layer).
+    `heads_b`: all heads of b, by default as many in each of its layers.
     `identities`: the matched models, by whose weights others are told. `depth_bins`: how many there were.
     `meta`: how it was matched.
 
@@ -55,6 +56,10 @@ class HeadMatch(Drawn):
     meta: dict[str, Any]
     identities: tuple[ModelIdentity, ModelIdentity] = (ModelIdentity(""), ModelIdentity(""))
     depth_bins: int = 1
+    heads_b: tuple[Head, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heads_b", self.heads_b or tuple(every_head(*self.shape_b)))
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -90,7 +95,7 @@ class HeadMatch(Drawn):
 
     def save(self, folder: str | Path) -> Path:
         """Write `pairs.parquet`, `distance.parquet` and `match.json` (everything else)."""
-        distance = pd.DataFrame(self.distance, columns=[str(head) for head in every_head(*self.shape_b)])
+        distance = pd.DataFrame(self.distance, columns=[str(head) for head in self.heads_b])
         rest = {name: getattr(self, name) for name in ("p", "chance", "shape_a", "shape_b", "meta", "depth_bins")}
         rest |= {"identities": [one.record for one in self.identities]}
         return write_tables(folder, {"pairs": self.pairs, "distance": distance}, "match.json", rest)
@@ -105,7 +110,8 @@ class HeadMatch(Drawn):
         bins = rest.pop("depth_bins", None) or earlier.pop("depth_bins", 1)
         owners = ModelIdentity.read(one), ModelIdentity.read(other)
         distance = tables["distance"].to_numpy()
-        return cls(tables["pairs"], distance, identities=owners, depth_bins=bins, **shapes, **rest)
+        heads = tuple(map(Head.parse, tables["distance"].columns))
+        return cls(tables["pairs"], distance, identities=owners, depth_bins=bins, heads_b=heads, **shapes, **rest)
 
     def __repr__(self) -> str:
         return (

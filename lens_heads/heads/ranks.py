@@ -15,7 +15,7 @@ class Ranked(Protocol):
     """What is asked of scores here."""
 
     @property
-    def values(self) -> Tensor: ...
+    def flat(self) -> Tensor: ...
     @property
     def order(self) -> Sized: ...
     def ties(self, k: int) -> list[Any]: ...
@@ -23,8 +23,8 @@ class Ranked(Protocol):
 
 def ranks_nothing(scores: Ranked) -> bool:
     """Whether all of several heads score the same, and none was put first."""
-    values = scores.values
-    return values.numel() > 1 and not len(scores.order) and bool(values.min() == values.max())
+    values = scores.flat
+    return len(values) > 1 and not len(scores.order) and bool(values.min() == values.max())
 
 
 def check_ranks(rankings: Mapping[str, Ranked], ks: Iterable[int]) -> None:
@@ -34,7 +34,7 @@ def check_ranks(rankings: Mapping[str, Ranked], ks: Iterable[int]) -> None:
     """
     found: list[str] = []
     for name, scores in rankings.items():
-        cut = [k for k in ks if 0 < k < scores.values.numel()]
+        cut = [k for k in ks if 0 < k < len(scores.flat)]
         if not cut:
             continue
         if ranks_nothing(scores):
@@ -68,5 +68,4 @@ def warn_of_nothing(rankings: Mapping[str, Ranked]) -> None:
 
 def said(name: str, scores: Ranked) -> str:
     """That a ranking ranks nothing, in words."""
-    value = float(scores.values.flatten()[0])
-    return f"ranking {name!r} ranks nothing: all {scores.values.numel()} heads score {value:g}"
+    return f"ranking {name!r} ranks nothing: all {len(scores.flat)} heads score {float(scores.flat[0]):g}"

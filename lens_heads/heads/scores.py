@@ -58,7 +58,8 @@ class HeadScores(Drawn):
     """Scores of every head of one model by one method.
 
     `values` float32 [layer, head] is the mean over the trials that count for the method, unless the method says otherwise;
-    `per_trial` float32 [trial, layer, head] and `trial_ids` keep the single trials, so that everything can be resampled.
+    `per_trial` float32 [trial, layer, head] and `trial_ids` keep the single trials, so that everything can be resampled. Where a
+    model has no head (hybrid models, whose layers differ), all of them are NaN, and nothing ranks or draws what is not there.
 
     Attributes:
         unit: what is scored, "query_head" or "kv_head".
@@ -79,7 +80,8 @@ class HeadScores(Drawn):
         null: float32 [draw, layer, head], the `values` that each of several draws gave without an effect (`score_heads` with
             `null_spans`: the same score at other spans of the prompts), or None.
 
-    Raises ValueError for NaN or infinite scores, an unknown `unit` or `best`, and shapes that disagree.
+    Raises ValueError for infinite scores and those that are NaN in some trials alone, an unknown `unit` or `best`, and shapes
+    that disagree.
 
     Example:
         >>> scores.method, scores.top(2) == heads
@@ -126,7 +128,7 @@ class HeadScores(Drawn):
         check_names(self.method, self.trial_ids, self.order, (self.n_layers, self.n_heads))
         check_finite(self.method, self.values, self.per_trial, self.trial_ids)
         if self.null is not None:
-            check_null(self.method, self.null, tuple(self.values.shape))
+            check_null(self.method, self.null, self.values)
         if self.signed is None:
             object.__setattr__(self, "signed", bool((self.per_trial < 0).any()))
 
@@ -150,6 +152,26 @@ class HeadScores(Drawn):
         return self.values.shape[0]
 
     @property
+    def there(self) -> Bool[Tensor, "layer head"]:
+        """Where there is a head."""
+        return ~self.values.isnan()
+
+    @property
+    def flat(self) -> Float[Tensor, " head_of_model"]:
+        """The values of all heads, by layer, then head; see `heads`."""
+        return self.values[self.there]
+
+    @property
+    def flat_trials(self) -> Float[Tensor, "trial head_of_model"]:
+        """The single trials, as `flat`."""
+        return self.per_trial[:, self.there]
+
+    @property
+    def heads(self) -> list[Head]:
+        """All heads, by layer, then head."""
+        return [Head(layer, head, self.unit) for layer, head in self.there.nonzero().tolist()]
+
+    @property
     def n_heads(self) -> int:
         return self.values.shape[1]
 
@@ -159,6 +181,10 @@ class HeadScores(Drawn):
         if found.layer >= self.n_layers or found.head >= self.n_heads:
             known = f"these scores have layers 0-{self.n_layers - 1} and heads 0-{self.n_heads - 1}"
             raise ValueError(f"head {found} does not exist: {known}")
+        if not self.there[found.layer, found.head]:
+            raise ValueError(
+                f"head {found} does not exist: layer {found.layer} has {int(self.there[found.layer].sum())} heads"
+            )
         return float(self.values[found.layer, found.head])
 
     @property
@@ -174,8 +200,8 @@ class HeadScores(Drawn):
 
     def ranking(self) -> list[Head]:
         """All heads, best first; ties are ordered by layer, then head."""
-        order = torch.argsort(self.sign * self.values.flatten(), descending=True, stable=True)
-        ranked = [Head(int(i) // self.n_heads, int(i) % self.n_heads, self.unit) for i in order]
+        heads = self.heads
+        ranked = [heads[int(i)] for i in torch.argsort(self.sign * self.flat, descending=True, stable=True)]
         return list(dict.fromkeys([*self.order, *ranked]))
 
     def top(self, k: int) -> list[Head]:
@@ -216,15 +242,15 @@ class HeadScores(Drawn):
         checks.seed(seed)
         if self.selected:
             return stats.Interval(self.values, self.values * torch.nan, self.values * torch.nan, level)
-        found = stats.mean_interval(self.per_trial, groups=self.groups, level=level, n=n, seed=seed)
+        found = stats.mean_interval(self.flat_trials, groups=self.groups, level=level, n=n, seed=seed)
         means = torch.isclose(
-            self.values, found.value.float(), rtol=1e-4, atol=1e-6 * float(self.per_trial.abs().max())
+            self.flat, found.value.float(), rtol=1e-4, atol=1e-6 * float(self.flat_trials.abs().max())
         )
-        low, high = (torch.where(means, bound, torch.nan) for bound in (found.low, found.high))
+        low, high = (self._placed(torch.where(means, bound, torch.nan)) for bound in (found.low, found.high))
         return stats.Interval(self.values, low, high, level)
 
     def p_values(self) -> Float[Tensor, "layer head"]:
-        """One-sided p per head, float64: is its score above the null's (below, if the lowest are best)?
+        """One-sided p per head, float64, NaN where there is none: is its score above the null's (below, if the lowest are best)?
 
         With a `null` of S draws, p = (1 + #{draws whose best head reaches the score}) / (S + 1), which holds for all heads
         together (family-wise; Westfall and Young's maxT). Without, the question is whether the mean over trials is above
@@ -232,8 +258,8 @@ class HeadScores(Drawn):
         """
         self._check_tested(1.0)
         if self.null is not None:
-            return stats.family_wise_p(self.sign * self.values, self.sign * self.null)
-        return stats.positive_mean_p(self.sign * self._independent)
+            return self._placed(stats.family_wise_p(self.sign * self.flat, self.sign * self.null[:, self.there]))
+        return self._placed(stats.positive_mean_p(self.sign * self._independent))
 
     def significant(self, *, alpha: float = 0.05) -> Bool[Tensor, "layer head"]:
         """Heads above the null at alpha: their family-wise error with a `null`, else their false-discovery rate.
@@ -242,7 +268,11 @@ class HeadScores(Drawn):
         """
         self._check_tested(checks.share("alpha", alpha, "0.05"))
         p = self.p_values()
-        return stats.benjamini_hochberg(p, alpha=alpha) if self.null is None else p <= alpha
+        if self.null is not None:
+            return p <= alpha
+        told = torch.zeros_like(self.there)
+        told[self.there] = stats.benjamini_hochberg(p[self.there], alpha=alpha)
+        return told
 
     def untested(self, *, alpha: float = 0.05) -> str:
         """Why `significant(alpha)` has no answer, and what to do about it; empty if it has one."""
@@ -272,7 +302,7 @@ class HeadScores(Drawn):
         """Split-half reliability: mean Spearman over n random halvings, Spearman-Brown corrected; NaN if `selected`."""
         checks.count("n", n)
         checks.seed(seed)
-        return math.nan if self.selected else stats.split_half_reliability(self.per_trial.flatten(1), n=n, seed=seed)
+        return math.nan if self.selected else stats.split_half_reliability(self.flat_trials, n=n, seed=seed)
 
     def stability(self, k: int, *, n: int = 100, seed: int = 0) -> stats.TopKStability:
         """Would other trials choose the same top k? Jaccard of random halves against chance; see `stats.top_k_stability`.
@@ -283,7 +313,7 @@ class HeadScores(Drawn):
             raise ValueError(
                 f"{self.method} chose its heads on all of these trials: compare two rankings of other trials"
             )
-        scores = (self.sign * self.per_trial).flatten(1).double().numpy()
+        scores = (self.sign * self.flat_trials).double().numpy()
         return stats.top_k_stability(scores, k=self._count(k), n_splits=n, seed=seed)
 
     @property
@@ -318,7 +348,8 @@ class HeadScores(Drawn):
 
     @property
     def _size(self) -> str:
-        return f"{self.n_layers} layers x {self.n_heads} heads, {len(self.trial_ids)} trials"
+        heads = "heads" if self.there.all() else f"heads, {len(self.flat)} of them there"
+        return f"{self.n_layers} layers x {self.n_heads} {heads}, {len(self.trial_ids)} trials"
 
     def save(self, path: str | Path, *, form: Literal["envelope", "lists"] = "envelope") -> Path:
         """Write JSON: "envelope" (LOCOS: meta, scores, trial_ids, confidence_intervals; and the null) or "lists" (Wu et al.).
@@ -335,13 +366,14 @@ class HeadScores(Drawn):
         about: dict[str, Any] = {name: getattr(self, name) for name in ("method", *_ABOUT)}
         about = {name: value for name, value in about.items() if value is not None and value != {}}
         about["shape"] = list(self.values.shape)
+        about |= {} if self.there.all() else {"heads": [str(head) for head in self.heads]}
         about |= {"model": self.model.name, "weights": self.model.weights, "dtype": self.model.dtype}
         about |= {
             name: getattr(self.model, name) for name in ("wrapper", "changed", "begins") if getattr(self.model, name)
         }
         about |= {"order": [str(head) for head in self.order], "made_on": [one.record for one in self.made_on]}
         if not self._is_mean:
-            about["values"] = self.values.tolist()
+            about["values"] = [[None if math.isnan(value) else value for value in row] for row in self.values.tolist()]
         for name in self.meta.keys() & {*about, *_ABOUT, *RECORDED[1:]}:
             if name not in about or self.meta[name] != about[name]:
                 raise ValueError(
@@ -396,9 +428,15 @@ class HeadScores(Drawn):
             raise ValueError(f"{path}: {error}") from None
 
     @property
-    def _independent(self) -> Float[Tensor, "group layer head"]:
+    def _independent(self) -> Float[Tensor, "group head_of_model"]:
         """One value per group of trials, with the same mean; the trials themselves without groups."""
-        return torch.from_numpy(whole_clusters(self.per_trial.double().numpy(), self.groups))
+        return torch.from_numpy(whole_clusters(self.flat_trials.double().numpy(), self.groups))
+
+    def _placed(self, flat: Float[Tensor, " head_of_model"]) -> Float[Tensor, "layer head"]:
+        """A table of what is known of each head, NaN where there is none."""
+        table = torch.full(self.values.shape, torch.nan, dtype=flat.dtype)
+        table[self.there] = flat
+        return table
 
     def _own(self, head: Head | str | Sequence[int]) -> Head:
         """A head in any notation, as one of the unit that these scores are of. ValueError for a kv head among query heads."""
@@ -415,9 +453,13 @@ class HeadScores(Drawn):
 
     @property
     def _is_mean(self) -> bool:
-        return torch.equal(self.values, self.per_trial.mean(0))
+        return torch.equal(self.flat, self.flat_trials.mean(0))
 
     def _check_plain(self) -> None:
+        if not self.there.all():
+            raise ValueError(
+                f"{self.method}: form 'lists' has a score of every head of every layer: use form='envelope'"
+            )
         lost = "best" if self.sign < 0 else "order" if self.order else "" if self._is_mean else "values"
         if lost:
             raise ValueError(
@@ -426,5 +468,5 @@ class HeadScores(Drawn):
             )
 
     def _count(self, k: int) -> int:
-        most = self.values.numel()
+        most = len(self.flat)
         return checks.whole_number("k", k, 0, most, f", the number of heads that {self.method} scores")

@@ -30,11 +30,12 @@ def best_of_each_layer(values: Float[Tensor, "layer head"]) -> list[Head]:
 
     Among these, those of the layers in which they stand out most come first, by score over the layer's mean size.
     """
-    places = values.argsort(dim=-1, descending=True, stable=True).argsort(-1)
-    sizes = values.abs().mean(-1, keepdim=True)
+    there = ~values.isnan()
+    places = values.nan_to_num(-torch.inf).argsort(dim=-1, descending=True, stable=True).argsort(-1)
+    sizes = values.abs().nanmean(-1, keepdim=True)
     outstanding = values / torch.where(sizes > 0, sizes, 1)
     return sorted(
-        every_head(*values.shape),
+        (head for head in every_head(*values.shape) if there[head.layer, head.head]),
         key=lambda at: (int(places[at.layer, at.head]), -float(outstanding[at.layer, at.head])),
     )
 
@@ -71,13 +72,14 @@ def random_like(chosen: Iterable[Head], everyone: Iterable[Head], seed: int = 0)
     return drawn
 
 
-def shifted(chosen: Sequence[Head], n_heads: int, avoid: Iterable[Head] = ()) -> list[Head]:
+def shifted(chosen: Sequence[Head], n_heads: int | Sequence[int], avoid: Iterable[Head] = ()) -> list[Head]:
     """For every chosen head the next head of its layer that is free: neither chosen, nor to avoid, nor taken already.
 
-    A head whose layer has no free head left gets none.
+    A head whose layer has no free head left gets none. `n_heads`: of a layer, or of each.
     """
     taken, found = {*chosen, *avoid}, []
     for head in chosen:
-        after = (replace(head, head=(head.head + step) % n_heads) for step in range(1, n_heads))
+        n = n_heads if isinstance(n_heads, int) else n_heads[head.layer]
+        after = [replace(head, head=(head.head + step) % n) for step in range(1, n)]
         found += [other for other in after if other not in taken and other not in found][:1]
     return found

@@ -81,7 +81,7 @@ def kv_groups(scores: HeadScores, *, k: int, group: int) -> KvGroups:
     check_group(scores, "query_head", group)
     top = scores.top(checks.whole_number("k", k))
     held = Counter((head.layer, head.head // group) for head in top)
-    n = scores.values.numel()
+    n = len(scores.flat)
     missed = float(scipy_stats.hypergeom.pmf(0, n, group, len(top)))
     return KvGroups(len(top), group, n // group, len(held), n / group * (1 - missed), max(held.values()))
 
@@ -122,7 +122,7 @@ def concentration(scores: HeadScores) -> Concentration:
         >>> found.n, found.half, found.top_1 > 0.5
         (8, 1, True)
     """
-    x = (scores.sign * scores.values).double().clamp(min=0).flatten().sort(descending=True).values
+    x = (scores.sign * scores.flat).double().clamp(min=0).sort(descending=True).values
     n, total = len(x), float(x.sum())
     if total == 0:
         raise ValueError(f"{scores.method}: no head scores above zero, so concentration is undefined")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import AnyHeads
 from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
 from lens_heads.interventions.activations import mean_activations
 from lens_heads.model.belonging import check_scores_of
@@ -135,7 +134,7 @@ def describe(
     """
     require_raw_weights(model)
     shape = require(model, "describe", "pattern", "writes")
-    everyone = every_head(shape.n_layers, shape.n_heads)
+    everyone = shape.every_head()
     chosen = everyone if heads is None else shape.check_heads(heads)
     checks.whole_number("k", k, 1, shape.d_vocab)
     named = named_scores(rankings)
@@ -148,7 +147,11 @@ def describe(
     for head in chosen:
         own = {name: float(values[head.layer, head.head]) for name, values in found.items()}
         row: dict[str, Any] = {"head": str(head), "layer": head.layer, "index": head.head}
-        row |= {"kv_head": head.head // shape.group, "window": shape.windows[head.layer], "kind": kind_of(own)}
+        row |= {
+            "kv_head": head.head // shape.layers[head.layer].group,
+            "window": shape.windows[head.layer],
+            "kind": kind_of(own),
+        }
         place = everyone.index(head)
         rows.append(row | own | {"promotes": promoted[place], "writes": written[place]})
     about = {"block": BLOCK, "copies": COPIES, "thresholds": THRESHOLDS}
@@ -211,10 +214,9 @@ def promotes(model: Model, texts: Any, k: int, progress: bool) -> list[str]:
     unread: Any = piece(model.tokenizer, "-")  # A trial has an answer, which means do not read.
     trials = [EncodedTrial(one.tokens, None, "-", unread, one.id) for one in encoded]
     means = mean_activations(model, trials, n=None, progress=progress).z
-    vectors = [
-        einsum(means[layer], output_weights(model, layer).cpu(), "head e, head e d -> head d")
-        for layer in range(len(means))
-    ]
+    vectors = {
+        layer: _written(means[layer], output_weights(model, layer).cpu()) for layer in head_geometry(model).attending
+    }
     return top_tokens(model, vectors, k)
 
 
@@ -224,7 +226,7 @@ def writes(model: Model, k: int) -> list[str]:
     A direction has two signs; that with the larger single logit W_U gives it is taken.
     """
     found: list[str] = []
-    for layer in range(model.cfg.n_layers):
+    for layer in head_geometry(model).attending:
         W_V, W_O = value_weights(model, layer).cpu(), output_weights(model, layer).cpu()
         core = torch.linalg.qr(
             W_V
@@ -232,14 +234,21 @@ def writes(model: Model, k: int) -> list[str]:
         main = torch.linalg.svd(core @ W_O, full_matrices=False).Vh[:, 0]
         both = torch.stack([main, -main])
         raised = torch.stack([(side.to(model.W_U) @ model.W_U).amax(-1) for side in both])
-        found += top_tokens(model, [both[raised.argmax(0).cpu(), torch.arange(len(main))]], k, layer)
+        found += top_tokens(model, {layer: both[raised.argmax(0).cpu(), torch.arange(len(main))]}, k)
     return found
 
 
-def top_tokens(model: Model, vectors: Sequence[Float[Tensor, "head d_model"]], k: int, first: int = 0) -> list[str]:
-    """The k tokens that each write raises most, as text. `vectors` are of the layers from `first` on."""
+def _written(
+    z: Float[Tensor, "head d_head"], W_O: Float[Tensor, "head d_head d_model"]
+) -> Float[Tensor, "head d_model"]:
+    """What heads write of a z that may be filled up."""
+    return einsum(z[: len(W_O), : W_O.shape[1]], W_O, "head e, head e d -> head d")
+
+
+def top_tokens(model: Model, vectors: Mapping[int, Float[Tensor, "head d_model"]], k: int) -> list[str]:
+    """The k tokens that each write raises most, as text. `vectors`: by layer."""
     named: list[str] = []
-    for layer, vector in enumerate(vectors, first):
+    for layer, vector in vectors.items():
         ids, _ = extreme_tokens(model, vector, layer, k)
         named += [" ".join(repr(model.tokenizer.decode([token])) for token in row) for row in ids[:, 0].tolist()]
     return named

@@ -11,9 +11,9 @@ import torch
 from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from lens_heads.heads.head import AnyHeads, Head
-from lens_heads.heads.sets import every_head
 from lens_heads.inspection.look_results import Look
 from lens_heads.model.directions import Directions
 from lens_heads.model.forward import CHUNK, advance, fast_attention
@@ -78,7 +78,7 @@ def look(
     shape = head_geometry(model)
     checks.whole_number("k", k, 1, shape.d_vocab, ", the size of the vocabulary")
     checks.whole_number("chunk", chunk)
-    chosen = every_head(shape.n_layers, shape.n_heads) if heads is None else shape.check_heads(heads)
+    chosen = shape.every_head() if heads is None else shape.check_heads(heads)
     if not chosen:
         raise ValueError("heads is empty: name some, or None for all")
     room = checks.whole_number("max_new_tokens", max_new_tokens) if generated else 0
@@ -94,7 +94,7 @@ def look(
         places = _steps(steps, len(batch.rows[0].steps))
         logprobs = _logprobs(model, batch)
         read_outs(model, batch, {"run": directions})
-        seen = _Seen(chosen, places)
+        seen = _Seen(chosen, places, shape.d_head)
         watch(model, batch, {"run": directions}, [0], seen)
         tops = [extreme_tokens(model, writes.flatten(0, 1), layer, k) for layer, writes in seen.writes.items()]
     return _made(model, encoded, batch, seen, logprobs, tops, directions.identity)
@@ -106,6 +106,8 @@ class _Seen:
 
     heads: Sequence[Head]
     steps: Sequence[int]
+    width: int
+    """Of z: that of the widest heads, which fills up those of other layers with zeros."""
     attention: list[Tensor] = field(default_factory=list)
     phi: list[Tensor] = field(default_factory=list)
     z: list[Tensor] = field(default_factory=list)
@@ -122,7 +124,7 @@ class _Seen:
         self.attention.append(view.pattern[index].half().cpu())
         self.phi.append(_small(view.phi[index]))
         z = view.z[:, index].transpose(0, 1)
-        self.z.append(z.cpu())
+        self.z.append(pad(z, (0, self.width - z.shape[-1])).cpu())
         self.writes[layer] = einsum(z, view.W_O[index].to(z), "head step e, head e d -> head step d")
 
 

@@ -210,7 +210,7 @@ def why(
     """
     require_raw_weights(model)
     shape = head_geometry(model)
-    checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
+    checks.whole_number("k", k, 1, shape.size, ", the number of heads")
     controls = Controls.given(controls, BESIDE, ("random",), few=False, several=False)
     check_asked(prompt, answer, needle, question, k, kind, max_new_tokens)
     given = answer if answer is not None else _own_answer(model, prompt, chat, max_new_tokens)

@@ -140,7 +140,7 @@ def _hook(kind: str, at: Setting, chosen: Bool[Tensor, "variant head"]) -> HookF
 
     def apply(x: Tensor, hook: Any) -> Tensor:
         # In a fused projection the heads are side by side.
-        split = x if on_pattern else x.reshape(*x.shape[:2], at.shape.n_heads, -1)
+        split = x if on_pattern else at.shape.by_head(x, at.layer)
         changed, edited = split.clone(), edit(split[heads], at)
         if not chosen.all():
             assert at.now.variants is not None

@@ -167,8 +167,10 @@ def _collect(
     return seen
 
 
-def _by_head(x: Float[Tensor, "1 position ..."], shape: HeadGeometry) -> Float[Tensor, "position head d_head"]:
-    return x[0].float().reshape(-1, shape.n_heads, shape.d_head)
+def _by_head(
+    x: Float[Tensor, "1 position ..."], shape: HeadGeometry, layer: int
+) -> Float[Tensor, "position head d_head"]:
+    return shape.by_head(x, layer)[0, ..., : shape.layers[layer].d_head]
 
 
 @typed
@@ -200,19 +202,23 @@ def mean_activations(
     encoded = encode_all(
         islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab, answered=False
     )
-    names = [f"blocks.{layer}.attn.hook_{kind}" for kind in ("z", "q") for layer in range(shape.n_layers)]
+    names = {f"blocks.{layer}.attn.hook_{kind}": (kind, layer) for kind in ("z", "q") for layer in shape.attending}
 
     def work(batch: list[EncodedTrial]) -> list[Result]:
         return [Result({"sums": summed(trial)}, {}) for trial in batch]
 
-    def summed(trial: EncodedTrial) -> Float[Tensor, "hook head d_head"]:
-        seen = _collect(model, trial.tokens, names, lambda x: _by_head(x, shape).sum(0).cpu().double())
-        return torch.stack([torch.stack(parts).sum(0) for parts in seen.values()])
+    def summed(trial: EncodedTrial) -> Float[Tensor, "kind layer head d_head"]:
+        seen = _collect(model, trial.tokens, names, lambda x: x.float().sum(1, keepdim=True).cpu().double())
+        sums: dict[str, dict[int, Tensor]] = {"z": {}, "q": {}}
+        for name, parts in seen.items():
+            kind, layer = names[name]
+            sums[kind][layer] = _by_head(torch.cat(parts, 1), shape, layer).sum(0)
+        return torch.stack([shape.stacked(found, heads=-2) for found in sums.values()])
 
     results = engine.run(encoded, work, progress=progress, description="mean activations")
     done = [(trial, result.arrays["sums"]) for trial, result in zip(encoded, results, strict=True) if result.keep]
     positions = sum(len(trial) for trial, _ in done)
-    z, q = (torch.stack([sums for _, sums in done]).sum(0) / positions).float().split(shape.n_layers)
+    z, q = (torch.stack([sums for _, sums in done]).sum(0) / positions).float()
     meta = {"model": shape.name, "positions": positions}
     ids, prompts = (tuple(map(each, (trial for trial, _ in done))) for each in (attrgetter("id"), prompt_digest))
     return MeanActivations(z, q, ids, meta, identified(model, "activations"), prompts)
@@ -242,6 +248,7 @@ def trial_activations(model: Model, trial: AnyTrial) -> TrialActivations:
 def run_activations(model: Model, tokens: Int[Tensor, " position"], id: str, first: int = 0) -> TrialActivations:
     """`z` of every head on these tokens, from position `first` on; if one chunk suffices, bit-identical to a plain forward."""
     shape = head_geometry(model)
-    names = [f"blocks.{layer}.attn.hook_z" for layer in range(shape.n_layers)]
-    seen = _collect(model, tokens, names, lambda x: _by_head(x, shape).cpu(), first, fast=len(tokens) > CHUNK)
-    return TrialActivations(torch.stack([torch.cat(parts) for parts in seen.values()]), id, first)
+    names = {f"blocks.{layer}.attn.hook_z": layer for layer in shape.attending}
+    seen = _collect(model, tokens, names, lambda x: x.float().cpu(), first, fast=len(tokens) > CHUNK)
+    found = {names[name]: _by_head(torch.cat(parts, 1), shape, names[name]) for name, parts in seen.items()}
+    return TrialActivations(shape.stacked(found, heads=-2), id, first)

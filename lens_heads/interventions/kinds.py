@@ -96,7 +96,12 @@ def _zero(x: Tensor, at: Setting) -> Tensor:
 
 
 def _mean(x: Tensor, at: Setting, name: str) -> Tensor:
-    return getattr(at.reference, name)[at.layer, at.heads].to(x).expand_as(x)
+    return _own(getattr(at.reference, name)[at.layer, at.heads], x).expand_as(x)
+
+
+def _own(given: Float[Tensor, "... d_head"], x: Float[Tensor, "... d_head"]) -> Tensor:
+    """What a reference has for a layer, without what fills up heads narrower than others'."""
+    return given[..., : x.shape[-1]].to(x)
 
 
 def _steps(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Int[Tensor, "batch row"]:
@@ -116,7 +121,7 @@ def _resample(x: Tensor, at: Setting) -> Tensor:
 
 def _at(z: Tensor, steps: Tensor, x: Tensor, at: Setting) -> Tensor:
     """z at these positions of its run, or at the nearest."""
-    return z[steps.clamp(0, z.shape[0] - 1)][:, :, at.heads].to(x).expand_as(x)
+    return _own(z[steps.clamp(0, z.shape[0] - 1)][:, :, at.heads], x).expand_as(x)
 
 
 def _patch(x: Tensor, at: Setting) -> Tensor:
@@ -140,7 +145,7 @@ def _interchange(x: Tensor, at: Setting) -> Tensor:
             "use patch(model, heads, donor) for a forward of your own"
         )
     donors = at.now.named[PLACE][: len(x), 0]
-    given = at.reference.z[donors, at.layer][:, None, at.heads].to(x)
+    given = _own(at.reference.z[donors, at.layer][:, None, at.heads], x)
     return torch.where(_rows(x, replace(at, options={"span": LAST})), given, x)
 
 
@@ -178,13 +183,13 @@ def _rows(x: Float[Tensor, "batch row head d_head"], at: Setting) -> Bool[Tensor
 
 def _add(x: Tensor, at: Setting) -> Tensor:
     """z + factor * v (activation addition; LoFiT's offsets)."""
-    v = at.reference.z[at.layer, at.heads].to(x)
+    v = _own(at.reference.z[at.layer, at.heads], x)
     return torch.where(_rows(x, at), x + at.options["factor"] * v, x)
 
 
 def _mix(x: Tensor, at: Setting) -> Tensor:
     """(1 - a g) z + a g t (SITE), g the head's gate."""
-    t, g = (values[at.layer, at.heads].to(x) for values in (at.reference.z, at.reference.gates))
+    t, g = _own(at.reference.z[at.layer, at.heads], x), at.reference.gates[at.layer, at.heads].to(x)
     a = at.options["a"] * g[:, None]
     return torch.where(_rows(x, at), (1 - a) * x + a * t, x)
 

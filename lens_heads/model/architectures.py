@@ -11,7 +11,7 @@ import torch
 
 from lens_heads.runs.reading import reason
 
-DECODERS = "choose a decoder-only model with attention in every layer"
+DECODERS = "choose a decoder-only model with attention heads"
 OTHERS = "update TransformerLens, or choose another model"
 
 
@@ -32,7 +32,7 @@ def architecture_of(config: Any) -> str:
 
 
 def check_configuration(name: str, config: Any) -> None:
-    """ValueError for what a configuration already shows not to be a causal language model with attention in every layer."""
+    """ValueError for what a configuration already shows not to be a causal language model with attention heads."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
     architecture, text = architecture_of(config), config.get_text_config(decoder=True)
@@ -42,11 +42,9 @@ def check_configuration(name: str, config: Any) -> None:
         raise unsuited(name, architecture, "is an encoder: its earlier rows see later tokens", DECODERS)
     if not getattr(text, "num_attention_heads", None):
         raise unsuited(name, architecture, "has no attention heads", DECODERS)
-    kinds = _layer_kinds(text)
-    without = [layer for layer, kind in enumerate(kinds) if "attention" not in kind or kind == "linear_attention"]
-    if without:
-        which = f"{len(without)} of {len(kinds)} layers that are not softmax attention alone"
-        raise unsuited(name, architecture, f"has {which} (layer {without[0]}: {kinds[without[0]]})", DECODERS)
+    if not attending_layers(text):
+        first = _layer_kinds(text)[0]
+        raise unsuited(name, architecture, f"has no layer of softmax attention (layer 0: {first})", DECODERS)
 
 
 def drop_unread(config: Any) -> None:
@@ -64,6 +62,13 @@ def check_causal(name: str, config: Any) -> None:
     own = getattr(config, "auto_map", None) or {}
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in own:
         raise unsuited(name, architecture_of(config), "is no causal language model (AutoModelForCausalLM)", DECODERS)
+
+
+def attending_layers(text: Any) -> int:
+    """How many layers have softmax attention, as far as a configuration says so: alone, or beside something else ("hybrid")."""
+    kinds = _layer_kinds(text)
+    having = [kind for kind in kinds if kind == "hybrid" or ("attention" in kind and kind != "linear_attention")]
+    return len(having) if kinds else int(text.num_hidden_layers)
 
 
 def _layer_kinds(text: Any) -> list[str]:
@@ -114,34 +119,40 @@ def adapting(name: str, config: Any) -> Iterator[None]:
 
 
 def check_parts(name: str, model: Any) -> None:
-    """ValueError for a bridge without what every function reads: an unembedding, a final norm, and in each layer attention
-    whose z and W_O are there, by head."""
-    architecture, cfg, points = architecture_of(model.original_model.config), model.cfg, model.hook_dict
+    """ValueError for a bridge without what every function reads: an unembedding, a final norm, and attention in some layer, whose
+    z and W_O are there by head wherever there is attention."""
+    architecture, points = architecture_of(model.original_model.config), model.hook_dict
     for part, said in (("unembed", "unembedding"), ("ln_final", "norm before the unembedding"), ("blocks", "layers")):
         if getattr(model, part, None) is None:
             raise unsuited(name, architecture, f"has no {said}", OTHERS)
-    for layer, block in enumerate(model.blocks):
-        attention = getattr(block, "attn", None)
-        if attention is None:
-            raise unsuited(name, architecture, f"has no attention in layer {layer}", DECODERS)
-        other = next((part for part in ("mamba", "ssm", "mixer", "linear_attn", "conv") if hasattr(block, part)), None)
-        if other is not None:
-            raise unsuited(name, architecture, f"mixes tokens by {other} beside attention in layer {layer}", DECODERS)
+    attending = {
+        layer: block.attn for layer, block in enumerate(model.blocks) if getattr(block, "attn", None) is not None
+    }
+    if not attending:
+        raise unsuited(name, architecture, "has no attention in any layer", DECODERS)
+    for layer in attending:
         for hook in ("hook_z", "hook_pattern"):
             if f"blocks.{layer}.attn.{hook}" not in points:
                 raise unsuited(name, architecture, f"shows no attn.{hook} in layer {layer}", OTHERS)
-        width = _width(attention, cfg)
-        if width not in (None, cfg.n_heads * cfg.d_head):
-            why = f"has heads of {width / cfg.n_heads:g} dimensions in layer {layer}, and {cfg.d_head} by its configuration"
-            raise unsuited(name, architecture, why, "choose a model whose heads are alike in all layers")
 
 
-def _width(attention: Any, cfg: Any) -> int | None:
+MIXERS = {
+    "linear_attn": "linear attention",
+    "conv": "a convolution",
+    **dict.fromkeys(("mamba", "ssm", "mixer"), "Mamba"),
+}
+"""What else mixes tokens in a layer, by the name that TransformerLens gives it."""
+
+
+def mixer_of(block: Any) -> str:
+    """What mixes tokens in a block beside its attention or in its place; "" for nothing."""
+    return next((said for part, said in MIXERS.items() if hasattr(block, part)), "")
+
+
+def z_width(attention: Any, d_model: int) -> int | None:
     """The dimensions of z of all heads together, by the output projection; None where its weights cannot be read."""
     projection = getattr(getattr(attention, "o", None), "original_component", None)
     weight = getattr(projection, "weight", None)
-    stored = type(projection).__name__ in (
-        "Linear",
-        "Conv1D",
-    )  # Others, quantized ones above all, store something else.
-    return weight.numel() // cfg.d_model if weight is not None and stored else None
+    # Others, quantized ones above all, store something else.
+    stored = type(projection).__name__ in ("Linear", "Conv1D")
+    return weight.numel() // d_model if weight is not None and stored else None

@@ -20,7 +20,7 @@ from lens_heads.runs.warned import users_line
 def check_scores_of(model: Model, rankings: Mapping[str, HeadScores]) -> None:
     """ValueError for a ranking made on other weights than this model's, and for one with a score that is no number by now."""
     for name, scores in rankings.items():
-        if not scores.values.isfinite().all():
+        if not scores.flat.isfinite().all():
             raise ValueError(f"ranking {name!r} holds scores that are not finite: score again")
     if any(scores.model.weights for scores in rankings.values()):
         here = identify(model)

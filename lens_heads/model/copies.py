@@ -142,7 +142,9 @@ def _not_copied(name: str, part: str) -> ValueError:
 @torch.no_grad()
 def set_output_weights(model: Model, layer: int, W_O: Float[Tensor, "head d_head d_model"]) -> None:
     """Write W_O of a layer into the model's weights. ValueError if the model only shows a copy of them."""
-    weights = model.blocks[layer].attn.W_O
+    attention = model.blocks[layer].attn
+    projection: Any = getattr(getattr(attention, "o", None), "original_component", None)
+    weights = projection.weight.mT if type(projection).__name__ == "Linear" else attention.W_O
     weights.data.copy_(W_O.reshape(weights.shape))
     if not torch.equal(output_weights(model, layer), W_O.float()):
         raise ValueError(f"{head_geometry(model).name}: the output weights of layer {layer} cannot be written")

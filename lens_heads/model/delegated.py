@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.model.changes import replacing
-from lens_heads.model.geometry import Model, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 
 
 def delegates(model: Model, layer: int) -> bool:
@@ -59,9 +59,18 @@ def _forward(model: Model, layer: int, *args: Any, **kwargs: Any) -> Any:
     if pattern is not out[1]:
         values = held.get("values")
         if values is None:
-            values = held["v"].reshape(*held["v"].shape[:2], -1, int(model.cfg.d_head)).transpose(1, 2)
+            values = _read(model, layer, held.get("v"))
         z = _with_pattern(z, out[1], pattern, values)
     return (attention.hook_out(attention.o(z)), pattern, *out[2:])
+
+
+def _read(model: Model, layer: int, v: Tensor | None) -> Float[Tensor, "batch kv_head key d_head"]:
+    """The values that attention reads, of what the value projection makes. ValueError where more becomes of them (Gemma 4)."""
+    if v is None or getattr(model.blocks[layer].attn.original_component, "v_norm", None) is not None:
+        raise ValueError(
+            "patterns of this model are edited in forwards with a cache alone: use another method, or kind"
+        )
+    return v.reshape(*v.shape[:2], head_geometry(model).layers[layer].n_kv_heads, -1).transpose(1, 2)
 
 
 @contextmanager
@@ -83,7 +92,9 @@ def _held_back(model: Model, attention: Any, cache: Any) -> Iterator[dict[str, T
         keys, held["values"] = run(*given, **options)
         return keys, held["values"]
 
-    replaced = [(attention.o, "forward", hold), (attention.v, "forward", partial(note, attention.v.forward))]
+    replaced = [(attention.o, "forward", hold)]
+    if hasattr(attention, "v"):  # Not where values are keys (global layers of Gemma 4).
+        replaced.append((attention.v, "forward", partial(note, attention.v.forward)))
     replaced += [(cache, "update", partial(update, cache.update))] if cache is not None else []
     with replacing(model, replaced):
         yield held

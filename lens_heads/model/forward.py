@@ -22,9 +22,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lens_heads.model import attending
+from lens_heads.model.architectures import mixer_of
 from lens_heads.model.attending import Attend
 from lens_heads.model.changes import changing
-from lens_heads.model.geometry import Model, head_geometry, is_bridge
+from lens_heads.model.geometry import Model, attentions, head_geometry, is_bridge
 from lens_heads.model.hooks import attach, running
 from lens_heads.model.norms import unwatched_norms
 from lens_heads.model.passes import Pass, announced
@@ -47,7 +48,7 @@ class Cache:
             from transformers import DynamicCache
 
             attending.check_free(model.original_model.config)
-            self.store = DynamicCache()
+            self.store = store_of(model) or DynamicCache()
             self._layers, self._tensors = "layers", ("keys", "values")  # [batch, kv_head, key, d_head]
         else:
             from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
@@ -79,11 +80,24 @@ class Cache:
     @property
     def row_bytes(self) -> int:
         """The memory taken by the keys and values of one row."""
-        return 2 * sum(self.values(layer)[0].nbytes for layer in range(len(self.layers)))
+        held = [getattr(layer, name, None) for layer in self.layers for name in self._tensors]
+        return sum(x[0].nbytes for x in held if x is not None)
+
+    @property
+    def states(self) -> list[Any]:
+        """The stored layers that keep a state, which is of all tokens so far, and of a position only where that is marked."""
+        return [layer for layer in self.layers if hasattr(layer, "marked")]
+
+    def mark(self) -> None:
+        """Make it possible to crop the cache to what it holds now. Keys and values need no mark."""
+        for layer in self.states:
+            layer.mark(len(self))
 
     def crop(self, length: int) -> None:
-        """Drop everything from position `length` on."""
-        self._change(self.layers, lambda x: self._first(x, length))
+        """Drop everything from position `length` on, which is marked where layers keep states."""
+        for layer in self.states:
+            layer.back(length)
+        self._keys(self.layers, lambda x: self._first(x, length))
         if not self.bridge:
             self.store.previous_attention_mask = self.store.previous_attention_mask[:, :length]
 
@@ -113,19 +127,24 @@ class Cache:
 
     def complete(self, unchanged: Cache, variants: int) -> None:
         """Give variants that joined above a layer the unchanged run's keys and values there, so that every layer has all."""
+
+        def fill(here: Tensor, there: Tensor) -> Tensor:
+            missing = variants - len(here) // len(there)
+            return torch.cat([here, repeated(there, missing)]) if missing else here
+
         for mine, theirs in zip(self.layers, unchanged.layers, strict=True):
+            if hasattr(mine, "marked"):
+                mine.complete(fill, theirs)
             for name in self._tensors:
-                here, there = getattr(mine, name), getattr(theirs, name)
-                missing = variants - len(here) // len(there)
-                if missing:
-                    setattr(mine, name, torch.cat([here, repeated(there, missing)]))
+                if getattr(mine, name, None) is not None:
+                    setattr(mine, name, fill(getattr(mine, name), getattr(theirs, name)))
         if not self.bridge:
             self.store.previous_attention_mask = repeated(self.store.previous_attention_mask, variants)
 
     def borrow(self, other: Cache, layers: int, length: int) -> None:
-        """Take the first `length` positions of the lowest `layers` layers from another cache."""
+        """Take the first `length` positions of the lowest `layers` layers from another cache, and the states that it has."""
         borrowed = [copy.copy(layer) for layer in other.layers[:layers]]
-        self._change(borrowed, lambda x: self._first(x, length))
+        self._keys(borrowed, lambda x: self._first(x, length))
         self.layers[:layers] = borrowed
 
     def _with(self, change: Callable[[Tensor], Tensor]) -> Cache:
@@ -142,11 +161,27 @@ class Cache:
 
     def _change(self, layers: list[Any], change: Callable[[Tensor], Tensor]) -> None:
         for layer in layers:
+            if hasattr(layer, "marked"):
+                layer.change(change)
+        self._keys(layers, change)
+
+    def _keys(self, layers: list[Any], change: Callable[[Tensor], Tensor]) -> None:
+        for layer in layers:
             for name in self._tensors:
-                setattr(layer, name, change(getattr(layer, name)))
+                if getattr(layer, name, None) is not None:  # Nothing yet, or a layer without.
+                    setattr(layer, name, change(getattr(layer, name)))
 
     def _first(self, x: Tensor, length: int) -> Tensor:
         return x[..., :length, :] if self.bridge else x[:, :length]
+
+
+def store_of(model: Model) -> Any | None:
+    """An empty cache for a bridge of which some layers keep states or nothing; None for one with attention in every layer."""
+    if len(attentions(model)) == len(model.blocks) and not any(map(mixer_of, model.blocks)):
+        return None
+    from lens_heads.model.states import store_for
+
+    return store_for(model.original_model.config)
 
 
 def repeated(x: Tensor, times: int) -> Tensor:
@@ -184,7 +219,7 @@ def advance(
     with announced(cache.store, Pass(len(cache), pads if padded else None, cache.variants, cache.named)):
         if cache.bridge:
             masked = {"attention_mask": mask} if padded else {}
-            with rotating(model, cache.whole):
+            with rotating(model, cache.whole), running(model, _stepped(model, cache)):
                 out = model(tokens, past_key_values=cache.store, use_cache=True, **_keeping(model, logits), **masked)
         else:
             # The mask of the new tokens is passed even without padding, or the model would mask every token that happens to
@@ -196,6 +231,14 @@ def advance(
                 attention_mask=mask[:, len(cache) :],
             )
     return out[:, -logits:] if logits else torch.empty(len(tokens), 0, model.cfg.d_vocab)
+
+
+def _stepped(model: Model, cache: Cache) -> list[tuple[Any, Callable[..., Any]]]:
+    if not cache.states:
+        return []
+    from lens_heads.model.states import stepped
+
+    return stepped(model, cache)
 
 
 def _keeping(model: Model, logits: int) -> dict[str, Any]:
@@ -269,7 +312,11 @@ def fast_attention(model: Model, alike: Cache | None = None, attend: Attend | No
         attending.check_free(config, attend)
         change.note(partial(setattr, config, "_attn_implementation", config._attn_implementation))
         config._attn_implementation = "sdpa" if attend is None else attending.NAME
-        attention = ((block.attn, block.attn.original_component.forward) for block in model.blocks)
+        attention = [
+            (block.attn, block.attn.original_component.forward)
+            for block in model.blocks
+            if getattr(block, "attn", None) is not None
+        ]
         with (
             running(model, [*attention, *unwatched_norms(model)]),
             nullcontext() if attend is None else attending.attending(attend),
@@ -304,8 +351,9 @@ def notes_queries(model: Model) -> bool:
     """
     if not takes_attention(model) or hooked_inside_attention(model) or _avoids(model, "noted"):
         return False
-    z = model.hook_dict["blocks.0.attn.hook_z"]
-    return any(module is z for module in model.blocks[0].attn.original_component.modules())
+    first, attention = next(iter(attentions(model).items()))
+    z = model.hook_dict[f"blocks.{first}.attn.hook_z"]
+    return any(module is z for module in attention.original_component.modules())
 
 
 def takes_attention(model: Model) -> bool:
@@ -316,22 +364,22 @@ def takes_attention(model: Model) -> bool:
 def _sdpa_is_exact(model: Model) -> bool:
     if _avoids(model, "fast"):
         return False
-    shape = head_geometry(model)
-    q_norm = getattr(model.blocks[0].attn, "q_norm", None)
+    shape, every = head_geometry(model), attentions(model)
+    q_norm = getattr(every[shape.attending[0]], "q_norm", None)
     # In half precision the bridge's norm over a whole projection (OLMo) leaves the keys in float32, unlike those in a cache
     # filled by sdpa, so eager attention and sdpa cannot share one.
     mixes = model.cfg.dtype == torch.float32 or q_norm is None or q_norm.weight.numel() == shape.d_head
     # A second bridge over the same Hugging Face model wraps the attention of the first, which bypasses the hooks.
-    plain = not any(hasattr(block.attn.original_component, "original_component") for block in model.blocks)
+    plain = not any(hasattr(one.original_component, "original_component") for one in every.values())
     supported = bool(getattr(model.original_model, "_supports_sdpa", False))
     return supported and shape.attn_softcap is None and mixes and plain
 
 
 def hooked_inside_attention(model: Model) -> bool:
     """Whether there is a hook on a part of an attention bridge that the wrapped attention bypasses."""
-    for block in model.blocks:
-        reached = {id(module) for module in block.attn.original_component.modules()}
-        for module in block.attn.modules():
+    for attention in attentions(model).values():
+        reached = {id(module) for module in attention.original_component.modules()}
+        for module in attention.modules():
             if (getattr(module, "fwd_hooks", None) or getattr(module, "bwd_hooks", None)) and id(module) not in reached:
                 return True
     return False

@@ -10,8 +10,8 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.heads.geometry import HeadGeometry
-from lens_heads.model.architectures import check_parts
+from lens_heads.heads.geometry import HeadGeometry, LayerGeometry
+from lens_heads.model.architectures import check_parts, mixer_of, z_width
 from lens_heads.model.norms import is_rms, post_attention_norm
 
 Model: TypeAlias = Any
@@ -28,6 +28,12 @@ def is_bridge(model: Model) -> bool:
         f"{type(model).__name__} is not a TransformerLens model: load it with lens_heads.load_model(name), "
         "or wrap it with TransformerBridge.boot_transformers(name, hf_model=model, tokenizer=tokenizer)"
     )
+
+
+def attentions(model: Model) -> dict[int, Any]:
+    """The attention of every layer that has one, by layer."""
+    found = {layer: getattr(block, "attn", None) for layer, block in enumerate(model.blocks)}
+    return {layer: attention for layer, attention in found.items() if attention is not None}
 
 
 def head_geometry(model: Model) -> HeadGeometry:
@@ -51,21 +57,18 @@ def head_geometry(model: Model) -> HeadGeometry:
 def _geometry(model: Model) -> HeadGeometry:
     bridge, cfg = is_bridge(model), model.cfg
     hf = getattr(model.original_model, "config", None) if bridge else None
-    first = model.blocks[0]
-    reach = [_reach(model, layer, bridge) for layer in range(cfg.n_layers)]
+    layers = tuple(_layer(model, layer, bridge) for layer in range(cfg.n_layers))
+    first = next((at for at, layer in enumerate(layers) if layer.n_heads), None)
+    if first is None:
+        raise AttributeError("no layer has attention")
     return HeadGeometry(
         name=str(getattr(cfg, "model_name", None) or "model"),
-        n_layers=cfg.n_layers,
-        n_heads=cfg.n_heads,
-        n_kv_heads=getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
-        d_head=cfg.d_head,
+        layers=layers,
         d_model=cfg.d_model,
         d_vocab=cfg.d_vocab,
         n_ctx=cfg.n_ctx,
-        windows=tuple(window for window, _ in reach),
-        chunks=tuple(chunk for _, chunk in reach),
-        post_norm=post_attention_norm(model, 0) is not None,
-        qk_norm=any(getattr(first.attn, name, None) is not None for name in ("q_norm", "q_layernorm")),
+        post_norm=post_attention_norm(model, first) is not None,
+        qk_norm=any(getattr(model.blocks[first].attn, name, None) is not None for name in ("q_norm", "q_layernorm")),
         attn_softcap=_cap(getattr(hf, "attn_logit_softcapping", None) or getattr(cfg, "attn_scores_soft_cap", None)),
         logit_softcap=_cap(
             getattr(hf, "final_logit_softcapping", None) or getattr(cfg, "output_logits_soft_cap", None)
@@ -73,6 +76,23 @@ def _geometry(model: Model) -> HeadGeometry:
         final_norm="rms" if is_rms(model, model.ln_final) else "layer",
         model=weakref.ref(model),
     )
+
+
+def _layer(model: Model, layer: int, bridge: bool) -> LayerGeometry:
+    """What the heads of a layer are, read off its own attention where that says so, else off the configuration."""
+    block, cfg = model.blocks[layer], model.cfg
+    mixer = mixer_of(block)
+    if getattr(block, "attn", None) is None:
+        return LayerGeometry(0, 0, 0, mixer=mixer)
+    inner = getattr(block.attn, "original_component", None)
+    own = getattr(inner, "v_head_dim", None) or getattr(inner, "head_dim", None)
+    group, width = getattr(inner, "num_key_value_groups", None), z_width(block.attn, cfg.d_model)
+    d_head = own if isinstance(own, int) else cfg.d_head
+    n_heads = width // d_head if width else cfg.n_heads
+    n_kv_heads = n_heads // group if isinstance(group, int) else getattr(cfg, "n_key_value_heads", None) or n_heads
+    window, chunk = _reach(model, layer, bridge)
+    latent = hasattr(inner, "kv_b_proj")
+    return LayerGeometry(n_heads, n_heads if latent else n_kv_heads, d_head, window, chunk, mixer, latent)
 
 
 def _cap(value: float | None) -> float | None:
@@ -109,7 +129,7 @@ def require_raw_weights(model: Model) -> None:
     require_weights(model)
     folded = getattr(model, "_weights_processed", False) or getattr(model.cfg, "layer_norm_folding", False)
     folded = folded or str(getattr(model.cfg, "normalization_type", "")).endswith("Pre")
-    rows = {"W_U": model.W_U.detach(), "W_O": output_weights(model, 0).flatten(0, 1)}
+    rows = {"W_U": model.W_U.detach(), "W_O": output_weights(model, head_geometry(model).attending[0]).flatten(0, 1)}
     centered = [name for name, weights in rows.items() if _centered(weights)]
     if folded or centered:
         why = "norms folded into weights" if folded else f"{' and '.join(centered)} centered"
@@ -144,19 +164,17 @@ def require_merged(model: Model, what: str) -> None:
 def output_weights(model: Model, layer: int) -> Float[Tensor, "head d_head d_model"]:
     """W_O of a layer in float32: the stored weights of a plain projection; of any other (an adapter beside the weights,
     quantized weights), what the projection makes of an identity."""
-    attention = model.blocks[layer].attn
+    attention, shape = model.blocks[layer].attn, _layer(model, layer, is_bridge(model))
     projection = getattr(getattr(attention, "o", None), "original_component", None)
-    if projection is None or type(projection).__name__ in ("Linear", "Conv1D"):
-        try:
-            W_O = attention.W_O.detach()
-        except NotImplementedError:  # TransformerLens's word for weights that are stored in some other form.
-            W_O = None
+    if projection is None:
+        W_O = attention.W_O.detach()
+    elif type(projection).__name__ == "Linear":
+        W_O = projection.weight.detach().T
+    elif type(projection).__name__ == "Conv1D":
+        W_O = projection.weight.detach()
     else:
-        W_O = None
-    if W_O is None:
-        assert projection is not None
-        W_O = _through(projection, model.cfg.n_heads * model.cfg.d_head, model.cfg.dtype)
-    return W_O.float().reshape(model.cfg.n_heads, model.cfg.d_head, -1)
+        W_O = _through(projection, shape.n_heads * shape.d_head, model.cfg.dtype)
+    return W_O.float().reshape(shape.n_heads, shape.d_head, -1)
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import torch
 
+from lens_heads.model.adapters import mend
 from lens_heads.model.architectures import adapting, check_parts, drop_unread, quantized
 from lens_heads.model.beginning import begin_as_own
 from lens_heads.model.folders import configuration, load_local
@@ -93,7 +94,7 @@ def load_model(
     Raises:
         FileNotFoundError: the folder or file, or a packaged model's package, is missing.
         OSError, ValueError: the model cannot be loaded, e.g. because there is none of that name, or its files are damaged.
-        ValueError: the architecture has no attention in each layer, no adapter in TransformerLens, or lacks something that every
+        ValueError: the architecture has no attention heads, no adapter in TransformerLens, or lacks something that every
             function reads; weights are quantized in a way that cannot be read here; the folder holds an adapter (LoRA), not a
             model; or the model needs code of its own without `trust_remote_code`.
         ValueError: the device or dtype cannot be used, the arguments are incompatible, or this TransformerLens has no
@@ -223,6 +224,7 @@ def boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Mode
         model = TransformerBridge.boot_transformers(label, **options)
         # VaultGemma's adapter says no, because of processed weights alone; none are processed here.
         model.adapter.supports_compatibility_mode = True
+        mend(model)
         model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     model.eval()
     return model

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def post_attention_norm(model: Any, layer: int) -> Any | None:
@@ -84,7 +84,9 @@ def unwatched_norms(model: Any) -> Iterator[tuple[Any, Callable[[Tensor], Tensor
 
     A bridge computes both beside every wrapped norm, as much work again as the norm's own.
     """
-    parts = [part for block in model.blocks for part in (*block.children(), *block.attn.children())]
+    parts: list[Any] = []
+    for block in model.blocks:
+        parts += [*block.children(), *getattr(block, "attn", nn.Module()).children()]
     for norm in (*parts, model.ln_final):
         if getattr(norm, "use_native_layernorm_autograd", False):
             inside = norm.hook_scale, norm.hook_normalized

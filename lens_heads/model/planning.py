@@ -10,7 +10,13 @@ import torch
 from torch import nn
 
 from lens_heads.model import gguf as gguf_files
-from lens_heads.model.architectures import architecture_of, check_causal, check_configuration, unsuited
+from lens_heads.model.architectures import (
+    architecture_of,
+    attending_layers,
+    check_causal,
+    check_configuration,
+    unsuited,
+)
 from lens_heads.model.folders import configuration
 from lens_heads.model.foreign_code import foreign_code
 from lens_heads.model.forward import CHUNK
@@ -20,10 +26,11 @@ from lens_heads.runs.reading import parse_json
 
 @dataclass(frozen=True)
 class Shape:
-    """A model without its weights, of so many `params`."""
+    """A model without its weights, of so many `params`. `attending`: how many of its layers have heads."""
 
     name: str
     n_layers: int
+    attending: int
     n_heads: int
     n_kv_heads: int
     d_head: int
@@ -33,9 +40,14 @@ class Shape:
     params: int
     config: Any = field(compare=False, repr=False)
 
+    @property
+    def size(self) -> int:
+        """The number of heads in all layers."""
+        return self.attending * self.n_heads
+
     def cache_bytes(self, tokens: float, width: int) -> float:
         """Keys and values of so many tokens, of `width` bytes a number."""
-        return 2 * self.n_layers * self.n_kv_heads * self.d_head * tokens * width
+        return 2 * self.attending * self.n_kv_heads * self.d_head * tokens * width
 
     def memory(self, tokens: float, width: int, kept: bool = False) -> float:
         """Bytes of a run over so many tokens beside the weights: keys and values, and one chunk's widest layer.
@@ -51,7 +63,7 @@ def shape_of(name: str, revision: str | None = None, trust_remote_code: bool = F
     """The shape of a model by name, folder or `.gguf` file, as `load_model` takes them, or of a configuration as JSON.
 
     Nothing but the configuration is read, and code that the folder brings along runs only with `trust_remote_code`. ValueError
-    or OSError for a configuration that cannot be read, or of a model without attention in each layer.
+    or OSError for a configuration that cannot be read, or of a model without attention.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -89,6 +101,7 @@ def _shape(name: str, config: Any, model: Any) -> Shape:
     return Shape(
         name=name,
         n_layers=n_layers,
+        attending=attending_layers(text),
         n_heads=n_heads,
         n_kv_heads=getattr(text, "num_key_value_heads", None) or n_heads,
         d_head=getattr(text, "head_dim", None) or text.hidden_size // n_heads,
@@ -172,7 +185,7 @@ def jobs(shape: Shape, machine: Machine, sizes: Sizes) -> list[Job]:
     An ablated run starts at its lowest ablated layer: of k heads drawn from all, it runs k / (k + 1) of the layers. A patched
     head runs half of them, from the first token that differs on, and the second run of a pair starts there too.
     """
-    n, m, heads = sizes.context, sizes.answer, shape.n_layers * shape.n_heads
+    n, m, heads = sizes.context, sizes.answer, shape.size
     changed = sizes.changed or max(1, n // 2)
     plain, rows = machine.seconds(shape, n), machine.seconds(shape, m, n)
     above = sizes.k / (sizes.k + 1)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.model.forward import Cache, advance, noting_tuples, uncached
-from lens_heads.model.geometry import Model, head_geometry
+from lens_heads.model.geometry import Model, attentions, head_geometry, is_bridge
 from lens_heads.model.hooks import hooked, recording
 
 ROWS = 16
@@ -46,7 +46,7 @@ class ProbeRun:
     tolerance: float
     seen: dict[str, Tensor] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    values: list[Float[Tensor, "kv_head key d_head"]] = field(default_factory=list)
+    values: dict[int, Float[Tensor, "kv_head key d_head"]] = field(default_factory=dict)
     logits: Float[Tensor, "row d_vocab"] = field(default_factory=lambda: torch.empty(0))
     tuples: bool = False
 
@@ -55,12 +55,12 @@ class ProbeRun:
 
     def z(self, layer: int) -> Float[Tensor, "row head d_head"]:
         z = self.seen[f"blocks.{layer}.attn.hook_z"]
-        return z.reshape(len(z), self.shape.n_heads, -1)
+        return self.shape.by_head(z[None], layer)[0]
 
     def read(self, layer: int) -> Float[Tensor, "row head d_head"]:
         """A v: the values that each head attends to, of its own kv head."""
         values = self.values[layer].to(self.pattern(layer))
-        v = repeat(values, "kv key e -> (kv group) key e", group=self.shape.n_heads // len(values))
+        v = repeat(values, "kv key e -> (kv group) key e", group=len(self.pattern(layer)) // len(values))
         return einsum(self.pattern(layer), v, "head row key, head key e -> row head e")
 
     @cached_property
@@ -89,21 +89,30 @@ class ProbeRun:
 
 
 HOOKS = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_pattern", "attn.hook_z")
+ENDS = ("hook_resid_pre", "hook_resid_post")
 STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 
 
 def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: Any = ()) -> ProbeRun:
     """Run a prompt under some hooks and note everything."""
     shape = head_geometry(model)
-    names = [f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) for hook in (*HOOKS, *STREAM)]
+    names = [f"blocks.{layer}.{hook}" for layer in shape.attending for hook in (*HOOKS, *STREAM)]
+    names += [
+        f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) if layer not in shape.attending for hook in ENDS
+    ]
     found, cache = ProbeRun(model, shape, ids, tolerance), Cache(model, 1)
     points = model.hook_dict
     there = [name for name in names if name in points]
     with hooked(model, hooks), recording(model, there, lambda x: x[0].float()) as fired, noting_tuples(model) as tuples:
         found.logits = advance(model, found.batch, cache, logits=min(ROWS, len(ids)))[0].float()
     found.seen = {name: values[-1] for name, values in fired.items() if values}
-    found.missing = [name for name in names if name not in found.seen]
-    found.values = [cache.values(layer)[0].float() for layer in range(shape.n_layers)]
+    shared = {
+        f"blocks.{layer}.attn.hook_v"
+        for layer, one in attentions(model).items()
+        if is_bridge(model) and not hasattr(one, "v")
+    }
+    found.missing = [name for name in names if name not in found.seen and name not in shared]
+    found.values = {layer: cache.values(layer)[0].float() for layer in shape.attending}
     found.tuples = any(tuples)
     return found
 

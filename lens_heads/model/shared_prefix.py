@@ -34,7 +34,10 @@ class SharedPrefix(Attend):
     """Attention to a cache whose rows are all alike, which it holds once. It keeps nothing new."""
 
     def __init__(self, store: Any) -> None:
-        self.layers = store.layers = [_Before(layer.keys[:1], layer.values[:1]) for layer in store.layers]
+        # Layers that keep a state have one of every variant.
+        self.layers = store.layers = [
+            _Before(layer.keys[:1], layer.values[:1]) if hasattr(layer, "keys") else layer for layer in store.layers
+        ]
 
     def __call__(
         self,
@@ -62,7 +65,7 @@ class SharedPrefix(Attend):
             mask = attention_mask[0, 0, :, : past + rows]
             scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
         pattern = scores.softmax(-1, dtype=torch.float32).to(q.dtype).view(kv, -1, past + rows)
-        out = (pattern[..., :past] @ before.values[0].to(q)).view(kv, variants, -1, width)
+        out = (pattern[..., :past] @ before.values[0].to(q)).view(kv, variants, -1, value.shape[-1])
         mine = pattern[..., past:].reshape(kv, variants, -1, rows).transpose(0, 1)
         out = out.transpose(0, 1) + mine @ value
-        return out.reshape(variants, heads, rows, width).transpose(1, 2).contiguous(), None
+        return out.reshape(variants, heads, rows, -1).transpose(1, 2).contiguous(), None

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lens_heads.model.attending import Attend
-from lens_heads.model.forward import fast_attention, hooked_inside_attention, takes_attention
+from lens_heads.model.forward import fast_attention, hooked_inside_attention, store_of, takes_attention
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.runs import checks
 
@@ -88,9 +88,9 @@ class StreamingCache(Attend):
         shape = head_geometry(model)
         checks.whole_number("sink", sink, 0)
         checks.whole_number("recent", recent, remedy=": a token always reads itself")
-        if not takes_attention(model) or any(
-            shape.chunks
-        ):  # A cache drops what is behind a window, not behind a chunk.
+        both = any(layer.n_heads and layer.mixer for layer in shape.layers)
+        # A cache drops what is behind a window, not behind a chunk.
+        if not takes_attention(model) or any(shape.chunks) or both:
             raise ValueError(
                 f"{shape.name} cannot decode with a streaming cache: this needs a TransformerBridge "
                 "(lens_heads.load_model) whose attention can be computed by another function, without capped scores; use "
@@ -102,17 +102,24 @@ class StreamingCache(Attend):
             )
         self.model = model
         self.counts, self.whole = [0] * shape.n_layers, 0  # `whole`: as in `Cache`.
-        self.store: Any = DynamicCache()
-        self.store.layers = [_Rows() for _ in range(shape.n_layers)]
+        self.store: Any = store_of(model) or DynamicCache()
+        states = self.store.layers or [None] * shape.n_layers
+        self.store.layers = [_Rows() if here.n_heads else kept for here, kept in zip(shape.layers, states, strict=True)]
         self.variants, self.named = None, {}  # As in `Cache`: nothing is known of its rows.
-        self.windows, self.group = shape.windows, shape.group
+        self.shape = shape
         self.parts: list[list[_Part]] = []
-        for row in full:
+        for row, here in zip(full, shape.layers, strict=True):
+            row = row[: here.n_kv_heads]
             both = _Part(row.nonzero()[:, 0].tolist(), 0, None), _Part((~row).nonzero()[:, 0].tolist(), sink, recent)
             self.parts.append([part for part in both if part.heads])
 
     def __len__(self) -> int:
-        return self.store.layers[0].count
+        return self.store.layers[self.shape.attending[0]].count
+
+    @property
+    def states(self) -> list[Any]:
+        """As in `Cache`."""
+        return [layer for layer in self.store.layers if hasattr(layer, "marked")]
 
     @property
     def bytes(self) -> int:
@@ -152,9 +159,9 @@ class StreamingCache(Attend):
         **_: Any,
     ) -> tuple[Float[Tensor, "batch row head d_head"], None]:
         """Attention of the new rows to what is kept and to each other."""
-        layer, out = module.layer_idx, torch.empty_like(query)
-        end, window = self.store.layers[layer].count, self.windows[layer]
-        if layer == 0:  # Hooks may come inside the block too.
+        layer, out = module.layer_idx, query.new_empty(*query.shape[:-1], value.shape[-1])
+        end, window, group = self.store.layers[layer].count, self.shape.windows[layer], self.shape.layers[layer].group
+        if layer == self.shape.attending[0]:  # Hooks may come inside the block too.
             self._check_unhooked()
         if end == self.counts[layer]:
             raise ValueError(
@@ -164,14 +171,12 @@ class StreamingCache(Attend):
         rows = torch.arange(end - key.shape[-2], end, device=key.device)
         for part in self.parts[layer]:
             part.append(key, value, rows)
-            heads = [head * self.group + i for head in part.heads for i in range(self.group)]
+            heads = [head * group + i for head in part.heads for i in range(group)]
             seen = part.reads(rows[:, None], window)
             mask = None if seen.all() else seen
             assert part.keys is not None
             assert part.values is not None
             given = query[:, heads], part.keys, part.values
-            out[:, heads] = scaled_dot_product_attention(
-                *given, attn_mask=mask, scale=scaling, enable_gqa=self.group > 1
-            )
+            out[:, heads] = scaled_dot_product_attention(*given, attn_mask=mask, scale=scaling, enable_gqa=group > 1)
             part.forget(end, window)
         return out.transpose(1, 2).contiguous(), None

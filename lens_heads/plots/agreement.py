@@ -53,7 +53,7 @@ def method_agreement(rankings: Mapping[str, ScoresLike], *, title: str | None = 
     check_one_model("method_agreement", rankings.items())
     names = [method_style(name).label for name in rankings]
     matrix = np.array([[spearman(a, b) for b in rankings.values()] for a in rankings.values()])
-    k = min(10, next(iter(rankings.values())).values.numel())
+    k = min(10, len(next(iter(rankings.values())).ranking()))
     trace = heat(matrix, 1.0, True, "Spearman ρ").update(
         x=names,
         y=names,
@@ -133,6 +133,6 @@ def _line(table: Any, column: str, name: str, color: str, dash: str) -> go.Scatt
 
 def spearman(a: ScoresLike, b: ScoresLike) -> float:
     """Spearman over all heads; NaN if a method scores all of them the same."""
-    x, y = a.values.flatten().numpy(), b.values.flatten().numpy()
+    x, y = (scores.values[~scores.values.isnan()].numpy() for scores in (a, b))
     found: Any = spearmanr(x, y) if np.ptp(x) > 0 and np.ptp(y) > 0 else None
     return math.nan if found is None else float(found.statistic)

@@ -128,7 +128,8 @@ def _name_best(figure: go.Figure, a: ScoresLike, b: ScoresLike, count: int) -> N
 
 def _span(scores: ScoresLike) -> tuple[float, float]:
     """The axis range: all scores, and room for labels at both ends."""
-    low, high = float(scores.values.min()), float(scores.values.max())
+    there = scores.values[~scores.values.isnan()]
+    low, high = float(there.min()), float(there.max())
     room = 0.07 * (high - low) or 1.0
     return low - room, high + room
 

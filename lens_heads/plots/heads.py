@@ -60,14 +60,15 @@ def head_map(scores: ScoresLike, *, title: str | None = None, mark: int = 5) -> 
     """
     check_scores("head_map", scores)
     z, shown = scores.values.numpy(), style_of(scores)
-    (layers, heads), largest = z.shape, float(np.abs(z).max()) or 1.0
+    (layers, heads), largest = z.shape, float(np.nanmax(np.abs(z))) or 1.0
     low, high = bounds(scores)
     hover = {
         (at.layer, at.head): [str(at), rank, interval_text(low[at.layer, at.head], high[at.layer, at.head])]
         for rank, at in enumerate(scores.ranking(), 1)
     }
     trace = heat(z, largest, bool((z < 0).any()), shown.unit or "score").update(
-        customdata=[[hover[layer, head] for head in range(heads)] for layer in range(layers)],
+        customdata=[[hover.get((layer, head), NO_HEAD) for head in range(heads)] for layer in range(layers)],
+        hoverongaps=False,
         hovertemplate="<b>%{customdata[0]}</b>  rank %{customdata[1]}<br>score %{z:.3g}%{customdata[2]}<extra></extra>",
     )
     cell = min(max(640 / heads, 11), 72)
@@ -85,6 +86,10 @@ def head_map(scores: ScoresLike, *, title: str | None = None, mark: int = 5) -> 
         figure.add_annotation(x=head.head, y=head.layer, text=text, showarrow=False, font=font)
     figure.update_xaxes(title="KV head" if scores.unit == "kv_head" else "head", **whole_axis(heads))
     return figure.update_yaxes(title="layer", **whole_axis(layers))
+
+
+NO_HEAD = ["no head", "–", ""]
+"""What stands where the model has none."""
 
 
 def kind_map(frame: pd.DataFrame, kinds: Sequence[str], *, title: str) -> go.Figure:

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
 from lens_heads.model.geometry import head_geometry
 from lens_heads.model.identity import identify
@@ -23,17 +22,19 @@ def random_numbers(material: Material) -> HeadScores:
     """Random numbers: what a method that knows nothing gets."""
     shape, rng = head_geometry(material.model), np.random.default_rng(material.seed)
     values = torch.from_numpy(rng.normal(size=(len(material.trials), shape.n_layers, shape.n_heads))).float()
-    return on_material("random_numbers", values, material)
+    return on_material("random_numbers", shape.with_holes(values), material)
 
 
 def by_layer(material: Material) -> HeadScores:
     """Heads ranked by their layer alone: what ablating the whole layer costs. Heads of a layer are in random order."""
     metric, rng = masked_metric(material), np.random.default_rng(material.seed)
-    layers, heads = metric.units
-    cost = metric.base - metric(np.eye(layers, dtype=bool)[:, :, None].repeat(heads, 2))
-    values = torch.from_numpy(cost.T.copy()).float()[:, :, None].expand(-1, -1, heads)
-    order = [Head(int(layer), int(head)) for layer in np.argsort(-cost.mean(1)) for head in rng.permutation(heads)]
-    return on_material("by_layer", values, material, order=tuple(order))
+    shape = metric.shape
+    whole = [[head for head in metric.everyone if head.layer == layer] for layer in shape.attending]
+    cost = metric.base - metric(np.stack([metric.mask(heads) for heads in whole]))
+    values = torch.zeros(len(material.trials), shape.n_layers, shape.n_heads)
+    values[:, shape.attending] = torch.from_numpy(cost.T.copy()).float()[:, :, None]
+    order = [whole[at][int(place)] for at in np.argsort(-cost.mean(1)) for place in rng.permutation(len(whole[at]))]
+    return on_material("by_layer", shape.with_holes(values), material, order=tuple(order))
 
 
 def on_material(name: str, per_trial: Float[Tensor, "trial layer head"], material: Material, **more: Any) -> HeadScores:

@@ -111,7 +111,7 @@ class Method:
 
 def total(shape: HeadGeometry) -> int:
     """How many heads a model has."""
-    return shape.n_layers * shape.n_heads
+    return shape.size
 
 
 def every_head(shape: HeadGeometry, masks: int, k: int) -> float:

@@ -98,7 +98,7 @@ def rank(
         check_calibrated("calibration=", chosen)
     require_raw_weights(model)
     shape = head_geometry(model)
-    checks.whole_number("k", k, 1, shape.n_layers * shape.n_heads, ", the number of heads")
+    checks.whole_number("k", k, 1, shape.size, ", the number of heads")
     encoded = _encoded(model, listed, 0 if teacher_forced else options.max_new_tokens)
     others = () if calibration is None else tuple(_encoded(model, calibration, 0))
     wants = any("pairs" in method.needs for method in chosen)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.geometry import HeadGeometry, LayerGeometry
 from lens_heads.heads.scores import HeadScores
 from lens_heads.heads.styles import add_style
 from lens_heads.model.geometry import head_geometry
@@ -46,15 +46,10 @@ FILES: tuple[tuple[Method, ...], ...] = (
 
 _EXAMPLE = HeadGeometry(
     "12 layers of 12 heads",
-    12,
-    12,
-    12,
-    64,
+    (LayerGeometry(12, 12, 64),) * 12,
     768,
     50257,
     1024,
-    (None,) * 12,
-    (None,) * 12,
     False,
     False,
     None,

@@ -41,7 +41,7 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
 
     `k` is limited to the number of heads, and is at least 1.
     """
-    k = max(1, min([k, *(found.values.numel() for found in scores.values())]))
+    k = max(1, min([k, *(len(found.flat) for found in scores.values())]))
     table = Table(
         "method", "trials", f"top {k} heads: score [95 % interval]", "above 0", "reliability", title=plain(title)
     )
@@ -49,7 +49,7 @@ def top_heads(scores: Mapping[str, HeadScores], k: int = 5, title: str = "Top he
         intervals = _intervals(found, ".3g")
         best = [f"{head} {found[head]:.3g} {intervals[head]}" for head in found.ranking()[:k]]
         best = ["none: all heads score the same"] if ranks_nothing(found) else best
-        above = NOTHING if found.untested() else f"{int(found.significant().sum())} of {found.values.numel()}"
+        above = NOTHING if found.untested() else f"{int(found.significant().sum())} of {len(found.flat)}"
         reliability = found.reliability()
         agreed = NOTHING if math.isnan(reliability) else f"{reliability:.2f}"
         table.add_row(plain(name), str(len(found.trial_ids)), "  ".join(best), above, agreed)

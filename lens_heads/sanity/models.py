@@ -58,8 +58,10 @@ def shuffled_outputs(model: Model, *, seed: int = 0) -> Model:
         )
     made = copied(model, f"{shape.name} shuffled outputs seed {seed}")
     generator = torch.Generator().manual_seed(seed)
-    for layer in range(shape.n_layers):
-        set_output_weights(made, layer, output_weights(made, layer)[_derangement(shape.n_heads, generator)])
+    for layer in shape.attending:
+        set_output_weights(
+            made, layer, output_weights(made, layer)[_derangement(shape.layers[layer].n_heads, generator)]
+        )
     return made
 
 

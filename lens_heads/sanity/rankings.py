@@ -36,13 +36,14 @@ def random_ranking(model: Model | HeadScores, *, seed: int = 0) -> HeadScores:
     """
     seed = checks.seed(seed)
     if isinstance(model, HeadScores):
-        shape, unit, owner = (model.n_layers, model.n_heads), model.unit, model.model
+        there, unit, owner = model.there, model.unit, model.model
     else:
         found = head_geometry(model)
-        shape, unit, owner = (found.n_layers, found.n_heads), "query_head", identify(model)
-    n = shape[0] * shape[1]
+        there, unit, owner = ~found.holes, "query_head", identify(model)
+    n = int(there.sum())
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    values = ((order + 1) / n).reshape(1, *shape)
+    values = torch.full((1, *there.shape), torch.nan)
+    values[:, there] = (order + 1) / n
     return HeadScores.from_trials(
         METHOD, values, [f"{METHOD} seed {seed}"], meta={"seed": seed}, unit=unit, model=owner
     )

@@ -16,7 +16,6 @@ from lens_heads.heads.head import Head
 from lens_heads.heads.matching import HeadMatch
 from lens_heads.heads.named import AnyRankings, by_name
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.heads.units import to_query_heads
 from lens_heads.inspection.cards import HeadCards
 from lens_heads.interventions.activations import MeanActivations
@@ -167,7 +166,7 @@ def _rounded(values: Float[Tensor, "layer head"]) -> list[list[float | None]]:
 def _cards(shape: HeadGeometry, cards: HeadCards | None) -> dict[str, dict[str, str]]:
     if cards is None:
         return {}
-    known = set(map(str, every_head(shape.n_layers, shape.n_heads)))
+    known = set(map(str, shape.every_head()))
     other = next((head for head in cards.frame["head"] if head not in known), None)
     if other is not None:
         raise ValueError(f"cards are of {cards.model}, which has a head {other} that {shape.name} lacks")

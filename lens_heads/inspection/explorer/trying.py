@@ -13,7 +13,6 @@ import numpy as np
 from lens_heads.answering.evaluation import evaluate
 from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
-from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.activations import MeanActivations, run_activations
 from lens_heads.interventions.patch import patch
@@ -95,7 +94,7 @@ def attempt(
         text = evaluate(model, runs.start, max_new_tokens=max_new_tokens, progress=False).texts[0]
     others = []
     shape = head_geometry(model)
-    everyone = every_head(shape.n_layers, shape.n_heads)
+    everyone = shape.every_head()
     drawn = controls.random(everyone, len(heads)) if len(heads) < len(everyone) else []
     for some in {frozenset(one): one for one in drawn}.values():  # A small model has few different sets.
         with runs.forced(some):

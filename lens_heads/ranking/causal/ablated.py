@@ -87,14 +87,13 @@ def attribute_ablation(
             return with_gradient(judged(measure, logits[:, start - 1 :], pair)[0], pair.id)
 
         run = gradient_run(model, pair.clean[: end - 1], judge, gradient=True)
-        rows = []
-        for layer, name in enumerate(z_names(model)):
-            z, gradient = (
-                x[0].float().reshape(-1, shape.n_heads, shape.d_head)
-                for x in (run.activations[name], gradient_at(run, name))
-            )
-            rows.append(((z - set_to[layer].to(z)) * gradient).sum((0, 2)).cpu())
-        return torch.stack(rows), {"clean": float(run.metric)}
+        found = {}
+        for name, layer in z_names(model).items():
+            both = (run.activations[name], gradient_at(run, name))
+            z, gradient = (shape.by_head(x.float(), layer)[0] for x in both)
+            instead = set_to[layer, : z.shape[1], : z.shape[2]].to(z)
+            found[layer] = ((z - instead) * gradient).sum((0, 2)).cpu()
+        return shape.with_holes(shape.stacked(found, heads=-1)), {"clean": float(run.metric)}
 
     about = {"kind": kind, "reference": reference_digest(reference)}
     return sweep(
@@ -146,9 +145,10 @@ def absolute(scores: HeadScores, method: str) -> HeadScores:
 
 def by_layer_norm(scores: HeadScores) -> HeadScores:
     """Every layer divided by the L2 norm of its heads' scores."""
-    norms = scores.values.norm(dim=-1, keepdim=True)
-    if not bool((norms > 0).all()):
-        layer = int(norms[:, 0].argmin())
+    norms = scores.values.nan_to_num().norm(dim=-1, keepdim=True)
+    empty = (norms[:, 0] == 0) & scores.there.any(-1)
+    if empty.any():
+        layer = int(empty.nonzero()[0])
         raise ValueError(
             f"{scores.method}: no head of layer {layer} has any, so it cannot be normalised: use normalise=False"
         )
@@ -172,7 +172,7 @@ def importance(scores: HeadScores) -> HeadScores:
         1.0
     """
     found = absolute(scores, scores.method)
-    total = found.values.sum()
+    total = found.flat.sum()
     if not total > 0:
         raise ValueError(f"{scores.method}: all scores are zero, so there are no shares: score other pairs")
     return replace(found, per_trial=found.per_trial / total, values=found.values / total, score_unit="share")

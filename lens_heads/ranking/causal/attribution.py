@@ -16,7 +16,7 @@ from torch import Tensor
 from lens_heads.answering.pair_runs import PairScore, Z
 from lens_heads.answering.patch_metrics import Measure, judged, measure_of
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model
+from lens_heads.model.geometry import Model, attentions
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
@@ -72,7 +72,7 @@ def attribution_patch(
         True
     """
     checks.count("ig_steps", ig_steps)
-    shape = require(model, "attribution", "gradients", "writes")
+    shape, names = require(model, "attribution", "gradients", "writes"), z_names(model)
 
     @torch.inference_mode(False)
     def score(pair: TokenPair) -> PairScore:
@@ -86,14 +86,17 @@ def attribution_patch(
             if ig_steps > 1:
                 between = torch.lerp(corrupt.activations[EMBED], clean.activations[EMBED], step / ig_steps)
                 point = gradient_run(model, tokens, judge, gradient=True, embedding=between)
-            totals = {name: totals.get(name, 0) + gradient_at(point, name) / ig_steps for name in z_names(model)}
+            totals = {name: totals.get(name, 0) + gradient_at(point, name) / ig_steps for name in names}
         rows = slice(start - 1 if positions == "answer" else 0, end - 1)
-        scores = []
-        for name, gradient in totals.items():
+        scores = {}
+        for (name, layer), gradient in zip(names.items(), totals.values(), strict=True):
             change = clean.activations[name] - corrupt.activations[name]
-            product = (change.float() * gradient.float())[0, rows].reshape(-1, shape.n_heads, shape.d_head)
-            scores.append(product.sum((0, 2)).cpu())
-        return torch.stack(scores), {"clean": judge.clean_value, "corrupt": float(corrupt.metric)}
+            product = shape.by_head((change.float() * gradient.float())[:, rows], layer)
+            scores[layer] = product.sum((0, 1, 3)).cpu()
+        return shape.with_holes(shape.stacked(scores, heads=-1)), {
+            "clean": judge.clean_value,
+            "corrupt": float(corrupt.metric),
+        }
 
     method = "attribution" if ig_steps == 1 else "eap_ig"
     return sweep(model, method, trials, score, metric, positions, corruption, run, ig_steps=ig_steps)
@@ -135,9 +138,9 @@ def with_gradient(value: Float[Tensor, ""], pair: str) -> Float[Tensor, ""]:
     return value
 
 
-def z_names(model: Model) -> list[str]:
-    """The hooks at which heads hand over what they read."""
-    return [Z.format(layer) for layer in range(model.cfg.n_layers)]
+def z_names(model: Model) -> dict[str, int]:
+    """The hooks at which heads hand over what they read, with their layers."""
+    return {Z.format(layer): layer for layer in attentions(model)}
 
 
 def gradient_at(run: GradientCache, name: str) -> Tensor:

@@ -69,7 +69,7 @@ def trace_circuit(
         ('to the logits', True)
     """
     shape = head_geometry(model)
-    name, total = check_measure(metric), shape.n_layers * shape.n_heads
+    name, total = check_measure(metric), shape.size
     k = max(1, round(checks.share("share", share, "0.02") * total))
     for component in components:
         checks.one_of("components", component, get_args(Component))

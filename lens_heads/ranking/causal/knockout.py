@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores, settings_of
-from lens_heads.heads.sets import by_lowest_layer, every_head
+from lens_heads.heads.sets import by_lowest_layer
 from lens_heads.interventions.ablate import ablate_each
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_reference
@@ -103,8 +103,8 @@ def knockout_heads(
         (one,) = batch
         filled = prefilled(model, [one])  # type: ignore[list-item]  # only its tokens are read
         (intact,), _ = last_rows(model, one, [()], ablation, filled)
-        values = torch.zeros(shape.n_layers, shape.n_heads)
-        everyone = [(head,) for head in every_head(shape.n_layers, shape.n_heads)]
+        (values,) = shape.tables(["knockout"]).values()
+        everyone = [(head,) for head in shape.every_head()]
         rerun = partial(last_rows, model, one, ablation=ablation, filled=filled)
         for sets, (rows, _) in in_parts(rerun, everyone, at_once(model, len(one.tokens))):
             for (head,), ablated in zip(sets, rows, strict=True):
@@ -145,7 +145,7 @@ def sahara(
         (2, True)
     """
     shape, encoded = head_geometry(model), encode_prompts(model, trials)
-    everyone = every_head(shape.n_layers, shape.n_heads)
+    everyone = shape.every_head()
     checks.whole_number("k", k, 1, len(everyone), ", the number of heads")
     if len(encoded) < 2:
         raise ValueError("one prompt: the direction of its state among prompts is not defined: pass several")
@@ -169,14 +169,14 @@ def sahara(
 
     chosen: list[Head] = []
     angles: list[float] = []
-    alone = torch.zeros(shape.n_layers, shape.n_heads)
+    (alone,) = shape.tables(["alone"]).values()
     while len(chosen) < k:
         sets = [(*chosen, head) for head in everyone if head not in chosen]
         found = _run(model, sets, work, run, settings, f"sahara {len(chosen) + 1}/{k}", _key, most)
         _check_whole(sets, found)
         turned = torch.stack([result.arrays["angle"] for result in found])
         if not chosen:
-            alone = turned.reshape(alone.shape)
+            alone[~shape.holes] = turned.to(alone)
         best = int(turned.argmax())
         chosen.append(sets[best][-1])
         angles.append(float(turned[best]))

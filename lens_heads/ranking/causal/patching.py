@@ -17,7 +17,7 @@ from lens_heads.answering.pair_runs import CLEAN, CORRUPT, PairRuns, PairScore, 
 from lens_heads.answering.patch_metrics import Measure
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import by_layer, every_head
+from lens_heads.heads.sets import by_layer
 from lens_heads.interventions.checked_kind import check_belongs
 from lens_heads.interventions.vectors import HeadVectors
 from lens_heads.model.geometry import Model, head_geometry
@@ -80,7 +80,7 @@ def patch_heads(
     if heads_per_pass is not None:
         checks.whole_number("heads_per_pass", heads_per_pass, remedy=", or None for all at once")
     shape = head_geometry(model)
-    heads = every_head(shape.n_layers, shape.n_heads)
+    heads = shape.every_head()
 
     if donor is not None:
         check_belongs(model, donor)

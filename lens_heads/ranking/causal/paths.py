@@ -15,7 +15,7 @@ from lens_heads.answering.patch_metrics import Measure
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import AnyHeads, Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import by_layer, every_head
+from lens_heads.heads.sets import by_layer
 from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, recording
 from lens_heads.model.workers import shared
@@ -125,7 +125,9 @@ def _check(
     if not to and not to_logits:
         raise ValueError("there are no receivers: give heads, or 'logits'")
     last = max((head.layer for head in to), default=shape.n_layers)
-    chosen = every_head(last, shape.n_heads) if senders is None else shape.check_heads(senders)
+    chosen = (
+        [head for head in shape.every_head() if head.layer < last] if senders is None else shape.check_heads(senders)
+    )
     late = [head for head in chosen if head.layer >= last]
     if late or not chosen:
         what = f"sender {late[0]} is not" if late else "no head is"
@@ -138,6 +140,10 @@ def _check(
 def _patched(runs: PairRuns, path: _Path, senders: list[Head]) -> Float[Tensor, "sender step d_vocab"]:
     """The answer logits with each sender patched along the path, one per row of the batch."""
     into = {f"blocks.{layer}.attn.hook_{path.component}": places for layer, places in path.into.items()}
+    sizes = {}  # The number of heads that the component has in each layer.
+    for name, layer in zip(into, path.into, strict=True):
+        here = runs.shape.layers[layer]
+        sizes[name] = here.n_heads if path.component == "q" else here.n_kv_heads
     begins, last = [head.layer for head in senders], max(path.into, default=None)
     with recording(runs.model, into) as arrived:
         logits = runs.rerun(path.base, begins, _frozen(runs, path, senders), None if last is None else last + 1)
@@ -145,7 +151,7 @@ def _patched(runs: PairRuns, path: _Path, senders: list[Head]) -> Float[Tensor, 
         return logits
 
     def put(x: Tensor, hook: Any, name: str) -> Tensor:
-        changed = x.clone().reshape(*x.shape[:2], -1, runs.shape.d_head)
+        changed = x.clone().reshape(*x.shape[:2], sizes[name], -1)
         changed[:, :, into[name]] = arrived[name][0][: len(x)].reshape(changed.shape)[:, :, into[name]]
         return changed.reshape(x.shape)
 
@@ -157,6 +163,11 @@ def _frozen(runs: PairRuns, path: _Path, senders: list[Head]) -> list[tuple[str,
     """Hooks that freeze every head (and MLP) to the base run, except each row's sender, which comes from the other run."""
     hooks: list[tuple[str, HookFunction]] = []
     for layer in range(senders[0].layer, runs.shape.n_layers):
+        if path.freeze_mlps:
+            mlp = runs.kept[MLP.format(layer)][path.base]
+            hooks.append((MLP.format(layer), lambda x, hook, mlp=mlp: mlp.expand(x.shape)))
+        if layer not in runs.shape.attending:
+            continue
 
         def freeze(x: Tensor, hook: Any, layer: int = layer) -> Tensor:
             z = runs.z(layer, path.base).expand(len(x), -1, -1, -1)
@@ -165,9 +176,6 @@ def _frozen(runs: PairRuns, path: _Path, senders: list[Head]) -> list[tuple[str,
             )
 
         hooks.append((Z.format(layer), freeze))
-        if path.freeze_mlps:
-            mlp = runs.kept[MLP.format(layer)][path.base]
-            hooks.append((MLP.format(layer), lambda x, hook, mlp=mlp: mlp.expand(x.shape)))
     return hooks
 
 

@@ -60,9 +60,9 @@ def attribute_queries(
         'atp_query'
     """
     shape = require(model, "atp_query", "gradients", "pattern")
-    rotary = "rot_" if "blocks.0.attn.hook_rot_q" in model.hook_dict else ""
+    rotary = "rot_" if f"blocks.{shape.attending[0]}.attn.hook_rot_q" in model.hook_dict else ""
     names = {part: f"blocks.{{}}.attn.hook_{rotary}{part}" for part in ("q", "k")}
-    hooks = [name.format(layer) for layer in range(shape.n_layers) for name in (PATTERN, *names.values())]
+    hooks = [name.format(layer) for layer in shape.attending for name in (PATTERN, *names.values())]
 
     @torch.inference_mode(False)
     def score(pair: TokenPair) -> PairScore:
@@ -72,15 +72,18 @@ def attribute_queries(
         if hidden is not None:
             raise unsuited(model, f"{hidden} shows nothing")
         corrupt = gradient_run(model, pair.corrupt[:end], judge, gradient=True, names=hooks)
-        rows = []
-        for layer in range(shape.n_layers):
+        found = {}
+        for layer in shape.attending:
             pattern = corrupt.activations[PATTERN.format(layer)][0].float()
             own, other = (_pattern(model, layer, each, corrupt, names) for each in (corrupt, clean))
             if not torch.allclose(own, pattern, atol=1e-3):
                 raise unsuited(model, f"the pattern of layer {layer} is not the softmax of its queries and keys")
             gradient = gradient_at(corrupt, PATTERN.format(layer))[0].float()
-            rows.append(((other - pattern) * gradient).sum((1, 2)).cpu())
-        return torch.stack(rows), {"clean": judge.clean_value, "corrupt": float(corrupt.metric)}
+            found[layer] = ((other - pattern) * gradient).sum((1, 2)).cpu()
+        return shape.with_holes(shape.stacked(found, heads=-1)), {
+            "clean": judge.clean_value,
+            "corrupt": float(corrupt.metric),
+        }
 
     return sweep(model, "atp_query", trials, score, metric, "all", corruption, run)
 
@@ -100,10 +103,13 @@ def _pattern(
     shape, attention = head_geometry(model), model.blocks[layer].attn
     q = asking.activations[names["q"].format(layer)][0].float()
     k = asked.activations[names["k"].format(layer)][0].float()
-    q, k = (x.reshape(len(x), -1, shape.d_head) for x in (q, k))
+    here, heads = shape.layers[layer], (shape.layers[layer].n_heads, shape.layers[layer].n_kv_heads)
+    if q[0].numel() % here.n_heads or k[0].numel() * here.group != q[0].numel():
+        raise unsuited(model, f"those of layer {layer} are not whole")
+    q, k = (x.reshape(len(x), n, -1) for x, n in zip((q, k), heads, strict=True))
     k = repeat(k, "key kv e -> key (kv group) e", group=q.shape[1] // k.shape[1])
     scale = getattr(attention.original_component, "scaling", None) if is_bridge(model) else 1 / attention.attn_scale
-    scores = einsum(q, k, "row head e, key head e -> head row key") * float(scale or shape.d_head**-0.5)
+    scores = einsum(q, k, "row head e, key head e -> head row key") * float(scale or here.d_head**-0.5)
     if shape.attn_softcap is not None:
         scores = shape.attn_softcap * torch.tanh(scores / shape.attn_softcap)
     places = torch.arange(len(k), device=q.device)

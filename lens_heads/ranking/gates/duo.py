@@ -16,7 +16,7 @@ from lens_heads.heads.head import Unit
 from lens_heads.heads.styles import add_style
 from lens_heads.interventions.kinds import KINDS, Setting
 from lens_heads.model.forward import fast_attention, uncached
-from lens_heads.model.geometry import Model
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.hooks import HookFunction, hooked, recording
 from lens_heads.model.passes import Running
 from lens_heads.ranking.gates.fitted import Fitted, TrainingData
@@ -64,7 +64,9 @@ class Duo(Gate):
         alphas = repeat(self.alphas(parameter, batch), "layer kv -> layer (kv group)", group=shape.group)
 
         def on_pattern(layer: int) -> HookFunction:
-            at = Setting(layer, list(range(shape.n_heads)), shape, Running(batch.forward), None, self._stream)
+            at = Setting(
+                layer, list(range(shape.layers[layer].n_heads)), shape, Running(batch.forward), None, self._stream
+            )
 
             def hook(pattern: Tensor, hook: Any) -> Tensor:
                 stream = KINDS["streaming"].edit(pattern, at)
@@ -80,7 +82,7 @@ class Duo(Gate):
 
             return mix
 
-        patterns = [(f"blocks.{layer}.attn.hook_pattern", on_pattern(layer)) for layer in range(shape.n_layers)]
+        patterns = [(f"blocks.{layer}.attn.hook_pattern", on_pattern(layer)) for layer in shape.attending]
         return patterns if self.full == "mixed" else [*patterns, *on_z(shape, mixed)]
 
     @property
@@ -89,11 +91,14 @@ class Duo(Gate):
 
     def teacher(self, model: Model, batch: GateBatch) -> dict[str, Any]:
         """The intact model's last states and, where the full branch is the teacher's, every layer's z."""
-        names = [f"blocks.{layer}.attn.hook_z" for layer in range(batch.shape.n_layers)]
+        names = [f"blocks.{layer}.attn.hook_z" for layer in batch.shape.attending]
         with recording(model, names if self.full == "teacher" else []) as seen, fast_attention(model):
             states = _states(model, batch)
-        shape = (*batch.tokens.shape, batch.shape.n_heads, -1)
-        return {"states": states, "z": [parts[0].reshape(shape) for parts in seen.values()]}
+        z = {
+            at: batch.shape.by_head(parts[0], at)
+            for at, parts in zip(batch.shape.attending, seen.values(), strict=False)
+        }
+        return {"states": states, "z": z}
 
     def loss(self, model: Model, batch: GateBatch) -> Float[Tensor, ""]:
         both = zip(batch.answers(batch.teacher["states"]), batch.answers(_states(model, batch)), strict=True)
@@ -172,6 +177,7 @@ def fit_streaming(
     training: TrainingOptions,
 ) -> Fitted:
     """Train gates between full and streaming attention. ValueError if the streaming branch reads everything that there is."""
+    head_geometry(model).check_kv_heads(gate.name)
     given = passkeys(model, seed=training.get("seed", 0)) if trials is None else trials
     material = TrainingData.of(model, gate, given, defaults, training)
     longest = max(len(trial) for trial in material.trials)

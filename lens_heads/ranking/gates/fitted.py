@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identified, identify
 from lens_heads.model.run_folders import folder_for
 from lens_heads.model.support import require
@@ -109,7 +109,7 @@ class TrainingData:
     def fitted(self, gate: Gate, state: State) -> Fitted:
         assert state.best is not None
         best = state.best.detach().cpu()
-        values = gate.read(best)
+        values = head_geometry(self.model).with_holes(gate.read(best), unit=gate.unit)
         history = pd.DataFrame(state.history)
         about = {
             "unit": gate.unit,

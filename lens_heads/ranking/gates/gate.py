@@ -128,6 +128,6 @@ def on_z(shape: HeadGeometry, edits: Callable[[int], EditZ]) -> Hooks:
 
     def hook(layer: int) -> HookFunction:
         edit = edits(layer)
-        return lambda z, hook: edit(z.reshape(*z.shape[:2], shape.n_heads, -1)).reshape(z.shape).to(z.dtype)
+        return lambda z, hook: edit(shape.by_head(z, layer)).reshape(z.shape).to(z.dtype)
 
-    return [(f"blocks.{layer}.attn.hook_z", hook(layer)) for layer in range(shape.n_layers)]
+    return [(f"blocks.{layer}.attn.hook_z", hook(layer)) for layer in shape.attending]

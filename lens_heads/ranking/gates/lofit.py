@@ -42,7 +42,7 @@ class Scaling(Gate):
         return _small(shape, seed)
 
     def hooks(self, parameter: Float[Tensor, "layer head d_head"], batch: GateBatch) -> Hooks:
-        return on_z(batch.shape, lambda layer: lambda z: z * (1 + parameter[layer].to(z.device)))
+        return on_z(batch.shape, lambda layer: lambda z: z * (1 + parameter[layer, :, : z.shape[-1]].to(z.device)))
 
     def read(self, parameter: Float[Tensor, "layer head d_head"]) -> Float[Tensor, "layer head"]:
         return parameter.norm(dim=-1)
@@ -71,7 +71,7 @@ class Offsets(Gate):
 
     def hooks(self, parameter: Float[Tensor, "layer head d_head"], batch: GateBatch) -> Hooks:
         offsets = parameter * self.chosen(batch.shape).to(parameter.device)[:, :, None]
-        return on_z(batch.shape, lambda layer: lambda z: z + offsets[layer].to(z.device))
+        return on_z(batch.shape, lambda layer: lambda z: z + offsets[layer, :, : z.shape[-1]].to(z.device))
 
     def read(self, parameter: Float[Tensor, "layer head d_head"]) -> Float[Tensor, "layer head"]:
         return parameter.norm(dim=-1)
@@ -115,7 +115,7 @@ class Lofit(Fitted):
         for trial in encoded:
             total += run_activations(model, trial.tokens, trial.id).z.double().abs().sum(1)
         mean = (total / sum(map(len, encoded))).float()
-        values = (self.parameter * mean).norm(dim=-1)
+        values = shape.with_holes((self.parameter * mean).norm(dim=-1))
         return replace(self.scores, values=values, per_trial=values[None], method="lofit_change")
 
 
@@ -149,7 +149,7 @@ def lofit(
         'query_head'
     """
     shape = head_geometry(model)
-    checks.whole_number("k", k, 0, shape.n_layers * shape.n_heads, ", the number of heads")
+    checks.whole_number("k", k, 0, shape.size, ", the number of heads")
     gate = Scaling(checks.finite("weight", weight, 0))
     material = TrainingData.of(model, gate, trials, DEFAULTS, training, validates=True, about={"k": k})
     found = material.fit(gate)

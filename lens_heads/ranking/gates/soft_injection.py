@@ -50,7 +50,7 @@ class Injection(Gate):
 
             def mixed(z: Float[Tensor, "batch row head d_head"]) -> Tensor:
                 a = alpha.to(z.device)
-                last = (1 - a) * z[:, -1:] + a * t.to(z.device)
+                last = (1 - a) * z[:, -1:] + a * t[:, : z.shape[-1]].to(z.device)
                 return torch.cat([z[:, :-1], last.to(z.dtype)], 1)
 
             return mixed
@@ -119,7 +119,7 @@ def soft_injection(
     scores = replace(found.scores, made_on=(*found.scores.made_on, *vectors.made_on))
     trained = (*vectors.trial_ids, *(trial.id for trial in encoded))
     prompts = (*vectors.prompts, *map(prompt_digest, encoded)) if vectors.prompts else ()
-    gated = replace(vectors, gates=scores.values, trial_ids=trained, prompts=prompts)
+    gated = replace(vectors, gates=scores.values.nan_to_num(), trial_ids=trained, prompts=prompts)
     return Injected(scores, found.parameter, found.history, gated)
 
 

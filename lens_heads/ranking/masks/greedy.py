@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 
 from lens_heads.heads.head import Head
-from lens_heads.heads.sets import every_head
 from lens_heads.ranking.masks.measure import MaskedMetric
 from lens_heads.runs import checks
 from lens_heads.runs.typed import typed
@@ -28,8 +27,8 @@ def one_shot(measured: MaskedMetric) -> Float[np.ndarray, "trial layer head"]:
         >>> changes.shape, bool(changes.mean(0).min() < 0)
         ((2, 2, 4), True)
     """
-    change = _values(measured, [[head] for head in every_head(*measured.units)]) - measured.base
-    return change.T.reshape(-1, *measured.units)
+    change = _values(measured, [[head] for head in measured.everyone]) - measured.base
+    return measured.table(change.T)
 
 
 @typed
@@ -47,10 +46,11 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
         >>> set(chosen) == set(heads)
         True
     """
-    everyone = every_head(*measured.units)
+    everyone = measured.everyone
     checks.whole_number("k", k, 1, len(everyone), ", the number of heads")
     chosen: list[Head] = []
-    before, marginal = measured.base, np.zeros((len(measured.trials), *measured.units))
+    before = measured.base
+    marginal = measured.table(np.zeros((len(measured.trials), len(everyone))))
     while len(chosen) < k:
         left = [head for head in everyone if head not in chosen]
         values = _values(measured, [[*chosen, head] for head in left])
@@ -69,7 +69,7 @@ def greedy(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.ndarray
 
 def others(measured: MaskedMetric, chosen: list[Head]) -> list[Head]:
     """The heads a greedy search did not choose, most harmful in the last one's place first; empty if all cost the same."""
-    left = [head for head in every_head(*measured.units) if head not in chosen]
+    left = [head for head in measured.everyone if head not in chosen]
     if not left:
         return []
     means = _values(measured, [[*chosen[:-1], head] for head in left]).mean(1)

@@ -23,7 +23,6 @@ from jaxtyping import Float
 
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.interventions.ablate import ablate
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.model.geometry import Model
@@ -82,13 +81,13 @@ def best_in_turn(measured: MaskedMetric, k: int) -> tuple[list[Head], Float[np.n
         raise RuntimeError("best_in_turn: the run of a proposed set failed. It needs every run: see the warning above.")
     best = int(values.mean(1).argmin())
     name, ranking = list(rankings.items())[best]
-    change = (values[best] - base)[:, None, None] * measured.mask(ranking[:k]) / k
-    return ranking, change, name
+    change = (values[best] - base)[:, None] * measured.mask(ranking[:k])[measured.there] / k
+    return ranking, measured.table(change), name
 
 
 def _needled(measured: MaskedMetric, k: int) -> list[EncodedTrial]:
     """The trials with a needle. ValueError for one that has none, and for what best_in_turn does not do."""
-    checks.whole_number("k", k, 1, len(every_head(*measured.units)), ", the number of heads")
+    checks.whole_number("k", k, 1, len(measured.everyone), ", the number of heads")
     kind = measured.ablation.kind
     if measured.unit != "query_head":
         raise ValueError(f"unit={measured.unit!r}: best_in_turn ranks query heads; use 'greedy' for kv groups")

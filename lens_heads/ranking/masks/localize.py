@@ -11,8 +11,8 @@ cross-validation, least squares on the selected heads, and one loaded model that
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Unpack
 
@@ -22,7 +22,6 @@ from jaxtyping import Bool, Float
 
 from lens_heads.heads.head import Head, Unit
 from lens_heads.heads.scores import HeadScores, settings_of
-from lens_heads.heads.sets import every_head
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.options import AblationRun
 from lens_heads.model.geometry import Model, head_geometry
@@ -87,12 +86,15 @@ class Settings:
         if self.patience is not None:
             checks.whole_number("patience", self.patience, remedy=", or None to measure every mask")
 
-    def masks(self, units: tuple[int, int]) -> Bool[np.ndarray, "mask layer head"]:
+    def masks(self, measured: MaskedMetric) -> Bool[np.ndarray, "mask layer head"]:
         """The distinct masks of a method that draws masks. ValueError for settings that do not fit the model."""
-        heads = units[0] * units[1]
+        heads, counts = len(measured.everyone), sorted({*measured.there.sum(1)} - {0})
+        table = (heads // counts[0], counts[0]) if len(counts) == 1 else (1, heads)  # Of layers that have heads.
         if self.k > heads:
             raise ValueError(f"k={self.k}: the model has only {heads} heads")
-        drawn = draw_masks(DESIGNED[self.method][0], self.n_masks, *units, self.sparsity, seed=self.seed)
+        compact = draw_masks(DESIGNED[self.method][0], self.n_masks, *table, self.sparsity, seed=self.seed)
+        drawn = np.zeros((len(compact), *measured.units), dtype=bool)
+        drawn[:, measured.there] = compact.reshape(len(compact), -1)
         # A repeated mask gives the same number again, and in two folds would pass for a good prediction.
         _, first = np.unique(drawn.reshape(len(drawn), -1), axis=0, return_index=True)
         if len(first) < FOLDS:
@@ -200,7 +202,7 @@ def localize(
         True
     """
     settings = Settings(method, n_masks, sparsity, k, estimator, patience, seed)
-    masks = settings.masks(measured.units) if method in DESIGNED else None
+    masks = settings.masks(measured) if method in DESIGNED else None
     measured.requested.clear()
     order: list[Head] = []
     more: dict[str, Any] = {}
@@ -233,9 +235,9 @@ def localize(
         model=measured.identity,
         made_on=made_on(measured.trials),
     )
-    if scores.values.min() == scores.values.max():
+    if scores.flat.min() == scores.flat.max():
         warnings.warn(
-            f"{method} found nothing: ablating any head changes {measured.metric} by {float(scores.values.min()):g}, so the "
+            f"{method} found nothing: ablating any head changes {measured.metric} by {float(scores.flat.min()):g}, so the "
             "order of heads is arbitrary. Use a finer metric, or another kind of ablation.",
             stacklevel=users_line(),
         )
@@ -265,7 +267,8 @@ def _sensed(
     with warnings.catch_warnings():
         if len(used) == len(masks):  # Already warned about when the masks were drawn.
             warnings.filterwarnings("ignore", "masks: ", UserWarning)
-        result = fit(used, values, method=estimator, base=base, seed=seed)
+        found = fit(used[:, measured.there], values, method=estimator, base=base, seed=seed)
+        result = _tables(found, measured.there)
     hurting = int((result.raw < 0).sum())
     if hurting < k:
         warnings.warn(
@@ -275,17 +278,34 @@ def _sensed(
         )
     more = {"n_masks": len(used), "stopped_early": tried < len(masks), "fit": result.record()}
     more |= {"sparsity": settings.sparsity, "design": design}
-    return result.per_trial, _order(result, used, values.mean(1)), more
+    return result.per_trial, _order(found.raw, used[:, measured.there], values.mean(1), measured.everyone), more
 
 
-def _order(result: Fit, masks: Bool[np.ndarray, "mask layer head"], response: Float[np.ndarray, " mask"]) -> list[Head]:
+def _tables(found: Fit, there: Bool[np.ndarray, "layer head"]) -> Fit:
+    """A fit of all heads as one of tables, with zeros, and NaN for the trials' coefficients, where there is no head."""
+
+    def placed(values: np.ndarray, fill: Any) -> np.ndarray:
+        table = np.full((*values.shape[:-1], *there.shape), fill, dtype=values.dtype)
+        table[..., there] = values
+        return table
+
+    names = ("coefficients", "raw", "support", "stability", "low", "high")
+    fields = {name: placed(getattr(found, name), 0) for name in names}
+    return replace(found, per_trial=placed(found.per_trial, np.nan), **fields)
+
+
+def _order(
+    raw: Float[np.ndarray, " unit"],
+    masks: Bool[np.ndarray, "mask unit"],
+    response: Float[np.ndarray, " mask"],
+    everyone: Sequence[Head],
+) -> list[Head]:
     """All heads by penalized coefficient, which ranks better than least squares, then by the plain difference."""
-    flat = masks.reshape(len(masks), -1).astype(float)
+    flat = masks.astype(float)
     often = flat.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         difference = np.nan_to_num(response @ flat / often - response @ (1 - flat) / (len(flat) - often))
-    everyone = every_head(*masks.shape[1:])
-    return [everyone[at] for at in np.lexsort((difference, result.raw.ravel()))]
+    return [everyone[at] for at in np.lexsort((difference, raw))]
 
 
 def _until_settled(

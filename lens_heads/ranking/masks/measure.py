@@ -73,10 +73,13 @@ class MaskedMetric:
         **options: Unpack[AblationRun],
     ) -> None:
         require_raw_weights(model)
-        self.model, self.metric, self.unit, self.shape = model, metric, unit, head_geometry(model)
+        self.model, self.metric, self.shape = model, metric, head_geometry(model)
+        self.unit: Unit = unit
         self.ablation, self.options = ablation_run(model, kind, options)
         if unit not in get_args(Unit):
             raise ValueError(f"unit={unit!r}: use {' or '.join(map(repr, get_args(Unit)))}")
+        if unit == "kv_head":
+            self.shape.check_kv_heads("unit='kv_head'")
         self.room = 0 if metric in FORCED_METRICS else self.options.max_new_tokens
         self.trials = encode_all(trials, model.tokenizer, self.shape.n_ctx, self.room, self.shape.d_vocab)
         self.ablation.check_spans(self.trials, room=self.room)
@@ -104,6 +107,23 @@ class MaskedMetric:
     def units(self) -> tuple[int, int]:
         """The shape of one mask: layers, and heads or kv groups in each."""
         return self.shape.n_layers, self.shape.n_heads if self.unit == "query_head" else self.shape.n_kv_heads
+
+    @property
+    def there(self) -> Bool[np.ndarray, "layer head"]:
+        """Where a mask has a head, or kv group, of the model."""
+        counts = [layer.n_heads if self.unit == "query_head" else layer.n_kv_heads for layer in self.shape.layers]
+        return np.arange(self.units[1]) < np.array(counts)[:, None]
+
+    @property
+    def everyone(self) -> list[Head]:
+        """All heads, or kv groups."""
+        return self.shape.every_head(unit=self.unit)
+
+    def table(self, values: Float[np.ndarray, "row unit"]) -> Float[np.ndarray, "row layer head"]:
+        """What is known of every head, in their order, as tables; NaN where there is none."""
+        found = np.full((len(values), *self.units), np.nan)
+        found[:, self.there] = values
+        return found
 
     @property
     def share_run(self) -> float:

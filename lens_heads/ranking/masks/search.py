@@ -17,7 +17,6 @@ from lens_heads.heads.controls import AnyControls, Controls
 from lens_heads.heads.grouping import groups_of
 from lens_heads.heads.head import Head, Unit
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.interventions.checked_kind import Ablation
 from lens_heads.interventions.independence import check_made_on
 from lens_heads.interventions.options import AblationRun
@@ -122,7 +121,7 @@ def search(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # `localize` warns again when it measures the masks.
         for one in settings:
-            one.masks(measured.units)
+            one.masks(measured)
     scores: list[HeadScores] = []
     rows: list[dict[str, Any]] = []
     for one in settings:
@@ -132,7 +131,7 @@ def search(
         row |= _damage(judge, [found.ranking()[:k]])
         row |= {"held_out_r2": found.fit["held_out_r2"], "evaluations": found.evaluations}
         rows.append(row)
-    everyone = every_head(*judge.units)
+    everyone = judge.everyone
     draws = controls.random(everyone, k)
     best = scores[int(np.argmax([row["damage"] for row in rows]))]
     if draws:

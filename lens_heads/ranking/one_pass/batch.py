@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lens_heads.interventions.spans import parts_of
 from lens_heads.model.decoding import greedy, opened, text_of
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, left_pad, notes_queries, prefill
-from lens_heads.model.geometry import Model
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.last_rows import keeping_last_rows
 from lens_heads.model.noted_queries import NotedQueries
 from lens_heads.ranking.one_pass.collecting import PassResult
@@ -56,7 +56,7 @@ class Batch:
     noted: NotedQueries | None = None
     """What the rows' patterns follow from, if the model has run them and can tell (`forward.notes_queries`)."""
     z: Sequence[Float[Tensor, "batch row head d_head"]] = ()
-    """Each layer's z in these rows, likewise."""
+    """Each attending layer's z in these rows, likewise."""
 
     @property
     def chunk(self) -> Int[Tensor, "batch row"]:
@@ -84,9 +84,11 @@ def prepared(
     looked_at = given.shape[1] - start
     cache.whole = given.shape[1] + (max_new_tokens - 1 if decode else 0)
     noted = NotedQueries(looked_at) if notes_queries(model) else None
-    begin = start if noted is None else start // chunk * chunk
+    begin = start if noted is None or head_geometry(model).stateful else start // chunk * chunk
     with fast_attention(model):
         prefill(model, tokens[:, :begin], cache, pads, chunk)
+    if begin == start:
+        cache.mark()
     generated: list[list[int]] = [[] for _ in trials]
     end, *zs = _names(model, noted is not None)
     with fast_attention(model, attend=noted), keeping_last_rows(model, [end, *zs], looked_at) as seen:
@@ -122,8 +124,11 @@ def _fed(tokens: Int[Tensor, "batch position"], steps: Sequence[list[int]]) -> I
 
 def _names(model: Model, z: bool) -> list[str]:
     """The hooks on the residual stream after the last layer and, if asked, on each layer's z."""
-    layers = range(model.cfg.n_layers)
-    return [f"blocks.{layers[-1]}.hook_resid_post", *(f"blocks.{layer}.attn.hook_z" for layer in layers if z)]
+    shape = head_geometry(model)
+    return [
+        f"blocks.{shape.n_layers - 1}.hook_resid_post",
+        *(f"blocks.{layer}.attn.hook_z" for layer in shape.attending if z),
+    ]
 
 
 def _outcome(

@@ -106,12 +106,12 @@ def _score(
 ) -> None:
     """Let every scorer see each layer as it passes."""
     shape = head_geometry(model)
-    size = (shape.n_layers, shape.n_heads)
     for row in batch.rows:
         counting = [scorer for scorer in scorers if _counts(scorer, row)]
-        row.result.scores = {scorer.name: torch.zeros(size, dtype=torch.float32) for scorer in counting}
+        row.result.holes = shape.holes
+        row.result.scores = shape.tables(scorer.name for scorer in counting)
         placed = [scorer.name for scorer in counting if null_spans and scorer.reads_needle]
-        row.result.null = {name: torch.zeros(null_spans, *size, dtype=torch.float32) for name in placed}
+        row.result.null = {name: table.repeat(null_spans, 1, 1) for name, table in shape.tables(placed).items()}
     spans = [draw_spans(row.trial, null_spans) for row in batch.rows]
     named = {scorer.name: scorer for scorer in scorers}
 
@@ -121,9 +121,10 @@ def _score(
             scorer = named[name]
             view = views[scorer.rows, scorer.direction if scorer.direction in readings else "exact"]
             view = view.last(scorer.prompt_rows) if scorer.rows == "prompt" else view
-            scores[layer] = scored(scorer, view, shape.n_heads)
+            n = shape.layers[layer].n_heads
+            scores[layer, :n] = scored(scorer, view, n)
             if name in result.null:
-                result.null[name][:, layer] = null_scores(scorer, view, spans[i], shape.n_heads)
+                result.null[name][:, layer, :n] = null_scores(scorer, view, spans[i], n)
 
     watch(model, batch, readings, [i for i, row in enumerate(batch.rows) if row.result.scores], see)
 
@@ -140,9 +141,10 @@ def watch(
     Layers come from what the rows' own forwards have left, or else from a run of the short chunk with hooks.
     """
     held: dict[str, Tensor] = {}
-    known = support(model)
+    known, shape = support(model), head_geometry(model)
 
     def layer_done(layer: int, pattern: Tensor, values: Tensor, z: Tensor) -> None:
+        z = shape.by_head(z, layer)
         W_O, gated = output_weights(model, layer), layer in known.gated
         for i in rows:
             raw = _Layer(layer, pattern[i], values[i], z[i], W_O, gated)
@@ -154,10 +156,10 @@ def watch(
     def keep_z(z: Tensor, hook: Any, layer: int) -> None:
         layer_done(layer, held.pop("pattern"), batch.cache.values(layer), z)
 
-    layers = range(model.cfg.n_layers)
+    layers = shape.attending
     if batch.noted is not None:
-        for layer in layers:
-            layer_done(layer, batch.noted.pattern(layer), batch.noted.values(layer), batch.z[layer])
+        for layer, z in zip(layers, batch.z, strict=True):
+            layer_done(layer, batch.noted.pattern(layer), batch.noted.values(layer), z)
         return
     patterns = [(f"blocks.{layer}.attn.hook_pattern", keep_pattern) for layer in layers]
     zs = [(f"blocks.{layer}.attn.hook_z", partial(keep_z, layer=layer)) for layer in layers]

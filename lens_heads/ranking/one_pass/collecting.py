@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lens_heads.heads.named import Rankings
@@ -47,11 +47,14 @@ class PassResult:
     answer_steps: list[int] = field(default_factory=list)
     scores: dict[str, Float[Tensor, "layer head"]] = field(default_factory=dict)
     null: dict[str, Float[Tensor, "draw layer head"]] = field(default_factory=dict)
+    holes: Bool[Tensor, "layer head"] | None = None
+    """Where the model has no head, if it has not as many in each layer."""
 
     def stored(self) -> Result:
         """The form stored in run folders. ValueError for scores that are not finite."""
         both = [*self.scores.items(), *self.null.items()]
-        bad = list(dict.fromkeys(name for name, score in both if not torch.isfinite(score).all()))
+        there = torch.tensor(True) if self.holes is None else ~self.holes
+        bad = list(dict.fromkeys(name for name, score in both if (there & ~torch.isfinite(score)).any()))
         if bad:
             own = [name for name in bad if not any(name in table for table in (*TABLES.values(), NAMED_SCORERS))]
             remedy = "your scorer must return finite scores" if own else "load the model in float32 or bfloat16"

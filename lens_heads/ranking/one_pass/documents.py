@@ -16,7 +16,7 @@ from torch import Tensor
 from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.named import Rankings
 from lens_heads.model.forward import CHUNK, Cache, advance, fast_attention, prefill
-from lens_heads.model.geometry import Model, require_raw_weights
+from lens_heads.model.geometry import Model, head_geometry, require_raw_weights
 from lens_heads.model.hooks import recording
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require
@@ -116,19 +116,19 @@ def check_fits(trial: EncodedDocuments, shape: HeadGeometry) -> None:
 def _score(model: Model, trial: EncodedDocuments, scorers: list[Scorer], shape: HeadGeometry, chunk: int) -> PassResult:
     others = len(trial.gold) < len(trial.documents)
     scorers = [scorer for scorer in scorers if others or not scorer.contrastive]
-    scores = {scorer.name: torch.zeros(shape.n_layers, shape.n_heads, dtype=torch.float32) for scorer in scorers}
-    for layer, (attention, null) in enumerate(query_attention(model, trial, chunk)):
+    scores = shape.tables(scorer.name for scorer in scorers)
+    for layer, (attention, null) in zip(shape.attending, query_attention(model, trial, chunk), strict=True):
         view = DocumentView(layer, attention, null, trial.documents, trial.tags, trial.gold)
         for scorer in scorers:
-            scores[scorer.name][layer] = scored(scorer, view, shape.n_heads)
-    return PassResult(trial.id, "ungated", scores=scores)
+            scores[scorer.name][layer, : len(attention)] = scored(scorer, view, len(attention))
+    return PassResult(trial.id, "ungated", scores=scores, holes=shape.holes)
 
 
 @torch.no_grad()
 def query_attention(
     model: Model, trial: EncodedDocuments, chunk: int = CHUNK
 ) -> Iterator[tuple[Float[Tensor, "head key"], Float[Tensor, "head key"]]]:
-    """Layer by layer, the mean attention to every position before the query rows: (from the query, from the null query)."""
+    """By attending layer, the mean attention to every position before the query rows: (from the query, from the null query)."""
     with evaluating(model):
         cache = Cache(model, 1)
         with fast_attention(model):
@@ -140,7 +140,8 @@ def query_attention(
 def _row_means(model: Model, rows: Int[Tensor, " row"], cache: Cache) -> list[Float[Tensor, "head key"]]:
     """Per layer, the mean over these rows of their attention to the cached positions; the cache is left unchanged."""
     before = len(cache)
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    cache.mark()
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in head_geometry(model).attending]
     with recording(model, names, lambda pattern: pattern[0, :, :, :before].float().mean(1)) as means:
         advance(model, rows[None].to(model.W_U.device), cache, logits=0)
     cache.crop(before)

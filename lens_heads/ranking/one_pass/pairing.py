@@ -34,7 +34,7 @@ def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options
     settings = {"probe": "pair", "trials": digest([one.settings for one in encoded])}
 
     def work(batch: list[ContextPair]) -> list[PassResult]:
-        return [PassResult(one.id, "ungated", scores=_score(model, one, scorers)) for one in batch]
+        return [PassResult(one.id, "ungated", scores=_score(model, one, scorers), holes=shape.holes) for one in batch]
 
     return score_trials(model, encoded, work, scorers, options, settings)
 
@@ -42,25 +42,26 @@ def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options
 def _score(model: Model, one: ContextPair, scorers: Sequence[Scorer]) -> dict[str, Float[Tensor, "layer head"]]:
     shape = head_geometry(model)
     runs = [answer_rows(model, prompt, one.answer) for prompt in (one.tokens, one.without)]
-    found: dict[str, list[Tensor]] = {scorer.name: [] for scorer in scorers}
-    for layer, (z, other) in enumerate(zip(*runs, strict=True)):
+    found = shape.tables(scorer.name for scorer in scorers)
+    for layer in shape.attending:
+        z, other = (run[layer] for run in runs)
         view = PairView(layer, z, other, output_weights(model, layer).to(z.device))
         for scorer in scorers:
-            found[scorer.name].append(scored(scorer, view, shape.n_heads))
-    return {name: torch.stack(layers) for name, layers in found.items()}
+            found[scorer.name][layer, : z.shape[1]] = scored(scorer, view, z.shape[1])
+    return found
 
 
 @torch.no_grad()
 def answer_rows(
     model: Model, prompt: Int[Tensor, " position"], answer: Int[Tensor, " step"]
-) -> list[Float[Tensor, "row head d_head"]]:
-    """`z` of every layer at the rows that produce the answer, teacher-forced."""
+) -> dict[int, Float[Tensor, "row head d_head"]]:
+    """`z` of every attending layer at the rows that produce the answer, teacher-forced."""
     shape, cache = head_geometry(model), Cache(model, 1)
     tokens = torch.cat([prompt, answer[:-1]])[None].to(model.W_U.device)
-    names = [f"blocks.{layer}.attn.hook_z" for layer in range(shape.n_layers)]
+    names = {f"blocks.{layer}.attn.hook_z": layer for layer in shape.attending}
     with evaluating(model):
         with fast_attention(model):
             prefill(model, tokens[:, : -len(answer)], cache)
         with recording(model, names) as seen, fast_attention(model):
             advance(model, tokens[:, -len(answer) :], cache, logits=0)
-    return [z.float().reshape(len(answer), shape.n_heads, shape.d_head) for (z,) in seen.values()]
+    return {names[name]: shape.by_head(z, names[name])[0].float() for name, (z,) in seen.items()}

@@ -42,5 +42,5 @@ def razor_attention_heads(
     chosen: list[Head] = []
     for name, scores, share in (("induction_share", induction, induction_share), ("echo_share", echo, echo_share)):
         by_kv = to_kv_heads(scores, group) if scores.unit == "query_head" else scores
-        chosen += by_kv.top(max(1, round(checks.share(name, share, "0.14") * by_kv.values.numel())))
+        chosen += by_kv.top(max(1, round(checks.share(name, share, "0.14") * len(by_kv.flat))))
     return list(dict.fromkeys(chosen))

@@ -56,7 +56,10 @@ def score_texts(
     settings |= {"blind_layers": blind} if blind else {}
 
     def work(batch: list[EncodedText]) -> list[PassResult]:
-        return [PassResult(one.id, "ungated", scores=read_text(model, one, scorers, chunk)) for one in batch]
+        holes = head_geometry(model).holes
+        return [
+            PassResult(one.id, "ungated", scores=read_text(model, one, scorers, chunk), holes=holes) for one in batch
+        ]
 
     return score_trials(model, encoded, work, scorers, options, settings)
 
@@ -85,7 +88,9 @@ def stream_rows(
         tokens = text.tokens[:keys].to(pattern.device)
         see(RowView(layer, pattern[0].float(), positions, tokens, text.first, text.block, text.start))
 
-    hooks = [(f"blocks.{layer}.attn.hook_pattern", partial(keep, layer=layer)) for layer in range(model.cfg.n_layers)]
+    hooks = [
+        (f"blocks.{layer}.attn.hook_pattern", partial(keep, layer=layer)) for layer in head_geometry(model).attending
+    ]
     with evaluating(model), hooked(model, [*hooks, *more]):
         prefill(model, text.tokens[None].to(model.W_U.device), cache, chunk=chunk)
 
@@ -97,7 +102,7 @@ def read_text(
     shape = head_geometry(model)
     by_row = [scorer for scorer in scorers if scorer.rows == "every"]
     of_sums = [scorer for scorer in scorers if scorer.rows == "totals"]
-    sums = {scorer.name: torch.zeros(shape.n_layers, shape.n_heads, dtype=torch.float64) for scorer in by_row}
+    sums = {name: table.double() for name, table in shape.tables(scorer.name for scorer in by_row).items()}
     rows = dict.fromkeys(sums, 0)
     totals = _Totals(model, shape, text, frozenset().union(*(scorer.needs for scorer in of_sums)))
 
@@ -105,9 +110,10 @@ def read_text(
         totals.see(view)
         for scorer in by_row:
             counted = getattr(view, scorer.counted).cpu()
-            found = scored(scorer, view, shape.n_heads, len(view.row_positions))
-            sums[scorer.name][view.layer] += found[:, counted].double().sum(-1)
-            rows[scorer.name] += int(counted.sum()) if view.layer == 0 else 0
+            n = shape.layers[view.layer].n_heads
+            found = scored(scorer, view, n, len(view.row_positions))
+            sums[scorer.name][view.layer, :n] += found[:, counted].double().sum(-1)
+            rows[scorer.name] += int(counted.sum()) if view.layer == shape.attending[0] else 0
 
     stream_rows(model, text, see, chunk, totals.hooks())
     for scorer in by_row:
@@ -115,8 +121,10 @@ def read_text(
             raise ValueError(f"{text.id}: no row counts for {scorer.name} ({scorer.counted}): pass a longer text")
     found = {name: (sums[name] / rows[name]).float() for name in sums}
     for scorer in of_sums:
-        layers = [scored(scorer, totals.of(layer), shape.n_heads) for layer in range(shape.n_layers)]
-        found[scorer.name] = torch.stack(layers)
+        found |= shape.tables([scorer.name])
+        for layer in shape.attending:
+            n = shape.layers[layer].n_heads
+            found[scorer.name][layer, :n] = scored(scorer, totals.of(layer), n)
     return found
 
 

@@ -76,12 +76,14 @@ class Received:
             reached = self.shape.reaches(view.layer, torch.tensor(at), torch.arange(at + 1))
             start, end = at + 1 - int(reached.sum()), at - self.min_distance + 1
             if end > start:
-                self.sums[view.layer, :, start:end] += rank_normalised(view.pattern[:, row, start:end].contiguous())
+                self.sums[view.layer, : len(view.pattern), start:end] += rank_normalised(
+                    view.pattern[:, row, start:end].contiguous()
+                )
                 self.rows[view.layer, start:end] += 1
 
     def mean(self, layer: int) -> tuple[Float[Tensor, "head key"], Int[Tensor, " key"]]:
         rows = self.rows[layer]
-        return (self.sums[layer] / rows.clamp(min=1)).float(), rows
+        return (self.sums[layer, : self.shape.layers[layer].n_heads] / rows.clamp(min=1)).float(), rows
 
 
 class QueriesAndKeys:
@@ -89,13 +91,14 @@ class QueriesAndKeys:
 
     def __init__(self, model: Model, shape: HeadGeometry) -> None:
         points = model.hook_dict
-        if not is_bridge(model) or "blocks.0.attn.hook_cos" not in points:
+        first = f"blocks.{shape.attending[0]}.attn"
+        if not is_bridge(model) or f"{first}.hook_cos" not in points:
             why = "is no TransformerBridge" if not is_bridge(model) else "has no rotary positions"
             raise ValueError(
                 f"far_mass compares rotated queries and keys, but {shape.name} {why}: leave this method out"
             )
         self.model, self.shape = model, shape
-        self.normed = "_normed" if "blocks.0.attn.hook_q_normed" in points else ""
+        self.normed = "_normed" if f"{first}.hook_q_normed" in points else ""
         self.sums: dict[tuple[str, int], Tensor] = {}
         self.last: dict[tuple[str, int], Tensor] = {}
         self.turns: dict[tuple[str, int], list[Tensor]] = {}
@@ -106,7 +109,7 @@ class QueriesAndKeys:
         seeing |= {f"{name}{self.normed}": self._see_sum for name in ("q", "k")}
         return [
             (f"blocks.{layer}.attn.hook_{name}", partial(see, at=(name.removesuffix("_normed"), layer)))
-            for layer in range(self.shape.n_layers)
+            for layer in self.shape.attending
             for name, see in seeing.items()
         ]
 
@@ -119,7 +122,7 @@ class QueriesAndKeys:
     def _see_sum(self, x: Tensor, hook: Any, at: tuple[str, int]) -> None:
         if self.normed and x.ndim == 4:  # Norms of single heads come with the heads before the rows.
             x = x.transpose(1, 2)
-        by_head = x[0].float().reshape(x.shape[1], -1, self.shape.d_head)
+        by_head = x[0].float().reshape(x.shape[1], -1, self.shape.layers[at[1]].d_head)
         self.last[at] = by_head[-1]
         self.sums[at] = self.sums.get(at, 0) + by_head.double().sum(0)
 
@@ -133,5 +136,5 @@ class QueriesAndKeys:
             )
         means = {f"{name}_mean": (self.sums[name, layer] / length).float() for name in ("q", "k")}
         attention = self.model.blocks[layer].attn.original_component
-        scale = float(getattr(attention, "scaling", None) or self.shape.d_head**-0.5)
+        scale = float(getattr(attention, "scaling", None) or self.shape.layers[layer].d_head ** -0.5)
         return means | {"cos": cos, "sin": sin, "scale": scale}

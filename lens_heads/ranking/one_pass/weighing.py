@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from einops import repeat
+from einops import einsum, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -40,7 +40,7 @@ def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, op
     }
 
     def work(batch: list[EncodedMap]) -> list[PassResult]:
-        return [PassResult(one.id, "ungated", scores=_score(model, one, scorers)) for one in batch]
+        return [PassResult(one.id, "ungated", scores=_score(model, one, scorers), holes=shape.holes) for one in batch]
 
     return score_trials(model, encoded, work, scorers, options, settings)
 
@@ -50,8 +50,8 @@ def _score(model: Model, one: EncodedMap, scorers: Sequence[Scorer]) -> dict[str
     shape, tokens = head_geometry(model), one.tokens.to(model.W_U.device)
     read, raw = effective_embedding(model, tokens), raw_embedding(model, tokens)
     readouts = model.W_U.detach()[:, tokens].float()
-    found: dict[str, list[Tensor]] = {scorer.name: [] for scorer in scorers}
-    for layer in range(shape.n_layers):
+    found = shape.tables(scorer.name for scorer in scorers)
+    for layer in shape.attending:
         W_V, W_O = value_weights(model, layer), output_weights(model, layer)
         norm = attention_norm(model, layer)
         here = read if norm is None else frozen_norm(model, norm).unscaled(read)
@@ -62,8 +62,8 @@ def _score(model: Model, one: EncodedMap, scorers: Sequence[Scorer]) -> dict[str
         readable, targets = readouts.to(W_V.device), one.targets.to(W_V.device)
         view = WeightsView(layer, W_V, W_O, sources, raw_sources, readable, targets, one.lowest)
         for scorer in scorers:
-            found[scorer.name].append(scored(scorer, view, shape.n_heads))
-    return {name: torch.stack(layers) for name, layers in found.items()}
+            found[scorer.name][layer, : len(W_O)] = scored(scorer, view, len(W_O))
+    return found
 
 
 @torch.no_grad()
@@ -81,17 +81,38 @@ def effective_embedding(model: Model, tokens: Int[Tensor, " token"]) -> Float[Te
 def raw_embedding(model: Model, tokens: Int[Tensor, " token"]) -> Float[Tensor, "token d_model"] | None:
     """What the first MLP makes of each token's embedding (with the scale that Gemma gives it), without norms.
 
-    None where the MLP does not run alone: it takes the residual stream too (BLOOM, MPT), or is spread over its block (OPT, XGLM).
+    None where the MLP does not run alone: it takes the residual stream too (BLOOM, MPT), or is spread over its block (OPT, XGLM,
+    Granite 4).
     """
+    mlp = getattr(model.blocks[0], "mlp", None)
+    if mlp is None:
+        return None
     try:
         with evaluating(model):
-            out = model.blocks[0].mlp(model.embed(tokens[None]))
+            out = mlp(model.embed(tokens[None]))
     except (TypeError, RuntimeError):
         return None
     return (out[0] if isinstance(out, tuple) else out)[0].float()
 
 
+def _stored(module: Any) -> Tensor:
+    """The weight of a module, wrapped or not."""
+    return getattr(module, "original_component", module).weight.detach().float()
+
+
 def value_weights(model: Model, layer: int) -> Float[Tensor, "head d_model d_head"]:
-    """W_V of a layer by query head: those of a group share it."""
-    weights, shape = model.blocks[layer].attn.W_V.detach().float(), head_geometry(model)
-    return weights if len(weights) == shape.n_heads else repeat(weights, "kv d e -> (kv group) d e", group=shape.group)
+    """W_V of a layer by query head: those of a group share it. Norms inside (of the latent of MLA, of Gemma 4's values) are left
+    out but for their gain: what is read is then right up to a positive factor at each position, as after any norm."""
+    attention, here = model.blocks[layer].attn, head_geometry(model).layers[layer]
+    inner: Any = getattr(attention, "original_component", None)
+    if hasattr(inner, "kv_b_proj"):
+        rank = int(inner.kv_lora_rank)
+        down = _stored(inner.kv_a_proj_with_mqa)[:rank] * _stored(inner.kv_a_layernorm)[:, None]
+        up = _stored(inner.kv_b_proj).reshape(here.n_heads, -1, rank)[:, -here.d_head :]
+        return einsum(down, up, "rank d, head e rank -> head d e")
+    if hasattr(inner, "v_norm"):
+        shared = inner.k_proj if inner.v_proj is None else inner.v_proj  # Global layers read values off their keys.
+        weights = _stored(shared).reshape(here.n_kv_heads, here.d_head, -1).mT
+    else:
+        weights = attention.W_V.detach().float()
+    return weights if len(weights) == here.n_heads else repeat(weights, "kv d e -> (kv group) d e", group=here.group)

@@ -108,7 +108,7 @@ def beside(findings: Sequence[CapabilityFinding]) -> pd.DataFrame:
             damage = spread[(spread["heads"] == name) & (spread["on"] == "own")].iloc[0]
             same = agreement[(agreement["a"] == name) & agreement["same"]]
             row = {"capability": name, "model": each.name, "parameters": each.parameters, "k": each.plan.k}
-            row |= {"heads": each.scores[name][0].values.numel(), "metric": each.metrics[name]}
+            row |= {"heads": len(each.scores[name][0].flat), "metric": each.metrics[name]}
             row |= {"base": float(each.curve.values(BEFORE, each.metrics[name], task=name).mean())}
             row |= {part: damage[part] for part in ("damage", "damage_low", "damage_high")}
             row |= {f"lost{end}": lost.loc[name, f"share{end}"] for end in ("", "_low", "_high")}

@@ -19,7 +19,6 @@ from lens_heads.heads.conditions import NO_ABLATION, Condition, HeadSet, head_se
 from lens_heads.heads.controls import Controls
 from lens_heads.heads.head import Head
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.interventions.independence import check_made_on
 from lens_heads.interventions.options import ablation_run
 from lens_heads.model.geometry import Model, head_geometry
@@ -178,7 +177,7 @@ def leads(name: str, draws: Iterable[HeadScores], k: int, trials: int | None = N
 def uniform(setup: CapabilitySetup, k: int, draws: int) -> list[HeadSet]:
     """Random sets of all heads, on the first trials."""
     plan, shape = setup.plan, head_geometry(setup.model)
-    everyone, few = every_head(shape.n_layers, shape.n_heads), plan.random_trials
+    everyone, few = shape.every_head(), plan.random_trials
     chosen = Controls("random", draws, plan.seed).random(everyone, k)
     return [head_set(Condition.random(k), heads, draw, few) for draw, heads in enumerate(chosen)]
 

@@ -166,7 +166,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         found["each alone"] = sum(few[name] * main * (plan.k - (1 in plan.ks)) for name in own)
         found["candidates"] = sum(sizes[name] * (1 + plan.candidates) for name in asked.evaluation)
         # Other methods: regressions share masks, and greedy search begins with each head alone.
-        heads, trials = shape.n_layers * shape.n_heads, asked.selection[plan.compared]
+        heads, trials = shape.size, asked.selection[plan.compared]
         listed = affordable(plan, heads, all(trial.needle for trial in trials))
         tried = searches(heads, plan.k)
         runs = sum(tried[name] for name in listed if name in tried)
@@ -203,7 +203,7 @@ class CapabilityStudy(Study[Preset, CapabilityFinding]):
         mine = {task: scores[task] for task in own}
         alone = run.stage("candidates", candidates, setup, list(damage.shared(mine, plan.k, plan.candidates)))
         lead, needles = scores[plan.compared], all(trial.needle for trial in self.asked.selection[plan.compared])
-        listed = affordable(plan, lead[0].values.numel(), needles)
+        listed = affordable(plan, len(lead[0].flat), needles)
         by_name = {LEAD: lead, **run.stage("methods", by_method, setup, listed)}
         if PASS in listed:
             by_name[PASS] = [run.stage(PASS, by_pass, setup)]

@@ -200,7 +200,7 @@ class FragileFinding(Finding):
     able: Ability | str = ""
 
     def notes(self) -> dict[str, Any]:
-        (heads,) = {found.values.numel() for by_task in self.scores.values() for found in by_task.values()}
+        (heads,) = {len(found.flat) for by_task in self.scores.values() for found in by_task.values()}
         return {
             "question_note": meaning(self.question, self.able),
             "heads": heads,

@@ -68,7 +68,7 @@ class FragileSetup:
     def heads(self) -> int:
         """How many heads the model has."""
         shape = head_geometry(self.model)
-        return shape.n_layers * shape.n_heads
+        return shape.size
 
     @property
     def mixed(self) -> list[AnyTrial]:

@@ -164,7 +164,7 @@ class FragileStudy(Study[Preset, FragileFinding]):
     def costs(self, shape: HeadGeometry) -> dict[str, int]:
         """As the runner asks; sets of heads that agree by chance run once. `validation` is of a pair's second model."""
         plan, tasks = self.plan, len(self.plan.tasks)
-        trials, sizes = sum(map(len, self.tests.values())), len(plan.sizes(shape.n_layers * shape.n_heads))
+        trials, sizes = sum(map(len, self.tests.values())), len(plan.sizes(shape.size))
         recovered = sum(len(each[: plan.recovery_trials]) for each in self.tests.values())
         random = (1 + plan.layer_matched) * plan.random_sets * min(plan.random_trials, trials)
         controls = len(RESTORED) * plan.recovery_draws if plan.fair else 0

@@ -215,7 +215,7 @@ class LocosFinding(Finding):
         return {
             "k": self.k,
             "question_note": meaning(self.question, self.able),
-            "heads": self.scores[LEAD].values.numel(),
+            "heads": len(self.scores[LEAD].flat),
             "best_attention_baseline": self.baseline,
             "outcomes": self.scores[LEAD].outcomes,
             "right_answers": {

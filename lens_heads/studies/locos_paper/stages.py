@@ -112,7 +112,7 @@ def rivals(setup: LocosSetup, scores: Mapping[str, HeadScores]) -> dict[str, Hea
     how: dict[str, Any] = {"ks": [1], "controls": (), "selecting": True, "out": setup.out / "alone"}
     found = setup.ablate(TASK, trials, {LEAD: lead}, sets={str(head): head for head in heads}, **how)
     none = found.values(Condition.none(), "logprob")
-    costs = torch.zeros(len(none), lead.n_layers, lead.n_heads)
+    costs = torch.zeros(len(none), lead.n_layers, lead.n_heads).masked_fill(~lead.there, torch.nan)
     for head in heads:
         cost = none - found.values(Condition.given(str(head), 1), "logprob")[none.index]
         costs[:, head.layer, head.head] = torch.tensor(cost.to_numpy())

@@ -132,7 +132,7 @@ class LocosStudy(Study[Preset, LocosFinding]):
         tables.show(tables.top_heads(scores, 3, f"{shape.name}: top heads by method"))
         setup = LocosSetup(model, plan, select, test, folder)
         choice = run.stage("choice", chosen, setup, scores)
-        k = plan.fixed_k(shape.n_layers * shape.n_heads) or smallest_k(choice, LEAD)
+        k = plan.fixed_k(shape.size) or smallest_k(choice, LEAD)
         baseline = best_baseline(choice, k)
         scores |= run.stage("rivals", rivals, setup, scores) if plan.rivals else {}
         at_k = run.stage("headline", headline, setup, scores, k, baseline)
@@ -218,8 +218,8 @@ class LocosStudy(Study[Preset, LocosFinding]):
         Patching and recovery count a pass per head (or set) and trial, though several heads share one.
         """
         plan = self.plan
-        heads, tests = shape.n_layers * shape.n_heads, len(plan.tested())
-        sizes, others = len(capped(plan.ks, shape.n_layers * shape.n_heads)), {**plan.spared, **plan.downstream}
+        heads, tests = shape.size, len(plan.tested())
+        sizes, others = len(capped(plan.ks, shape.size)), {**plan.spared, **plan.downstream}
         counts = {task: len(trials_of(call)) for task, call in others.items()}
         few = plan.draws * min(plan.few, tests)
         rivals = len(RIVALS) * bool(plan.rivals)

@@ -294,7 +294,7 @@ def _stability(scores: HeadScores, halves: tuple[HeadScores, HeadScores] | None,
 
     NaN for methods whose trials cannot be halved, unless two runs on half of them are given.
     """
-    chance = top_k_stability(np.zeros((1, scores.values.numel())), k=k).expected
+    chance = top_k_stability(np.zeros((1, len(scores.flat))), k=k).expected
     if halves is not None:
         one, other = (set(half.ranking()[:k]) for half in halves)
         return {"stability": len(one & other) / len(one | other), "chance": chance}

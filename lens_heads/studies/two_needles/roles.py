@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 
 from lens_heads.heads.scores import HeadScores
-from lens_heads.heads.sets import every_head
 from lens_heads.ranking.causal.patching import patch_heads
 from lens_heads.ranking.causal.paths import path_patch
 from lens_heads.studies.two_needles.stages import Setup
@@ -36,7 +35,8 @@ def roles(setup: Setup, patched: HeadScores) -> dict[str, HeadScores]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # A name of more tokens than any other's makes no pair.
         found["names"] = patch_heads(setup.model, few, corruption="swap", out=out / "names")
-    below = every_head(max(head.layer for head in receivers), patched.n_heads)
+    last = max(head.layer for head in receivers)
+    below = [head for head in patched.heads if head.layer < last]
     senders = sorted(below, key=lambda head: -abs(float(patched.values[head.layer, head.head])))[:SENDERS]
     if senders:
         found["tells"] = path_patch(setup.model, few, senders, receivers, out=out / "tells", **asked)
@@ -58,7 +58,7 @@ def parts(found: Mapping[str, HeadScores]) -> pd.DataFrame:
     told = {name: torch.zeros_like(one.values) if one.untested() else one.significant() for name, one in found.items()}
     intervals = {name: one.interval() for name, one in found.items()}
     rows = []
-    for head in every_head(*next(iter(found.values())).values.shape):
+    for head in next(iter(found.values())).heads:
         at = (head.layer, head.head)
         own = [name for name, one in told.items() if one[at]]
         if not own:

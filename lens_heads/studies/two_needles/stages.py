@@ -133,7 +133,7 @@ class Setup:
     def capped(self, ks: Sequence[int]) -> list[int]:
         """Those that the model has heads for."""
         shape = head_geometry(self.model)
-        return capped(ks, shape.n_layers * shape.n_heads)
+        return capped(ks, shape.size)
 
     def ablate(
         self, name: str, trials: Sequence[AnyTrial], rankings: Mapping[str, HeadScores], **options: Any

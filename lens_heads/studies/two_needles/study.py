@@ -156,7 +156,7 @@ class ChoosingStudy(Study[Preset, ChoosingFinding]):
 
     def costs(self, shape: HeadGeometry) -> dict[str, int]:
         plan = self.plan
-        heads, (select, test) = shape.n_layers * shape.n_heads, (call[1]["n"] for call in (plan.select, plan.test))
+        heads, (select, test) = shape.size, (call[1]["n"] for call in (plan.select, plan.test))
         judged = min(plan.max_trials, 2 * test)
         whole = min(plan.whole, judged)
         return {
