@@ -146,6 +146,73 @@ FAMILIES = {
     "stablelm": Family("stablelm", dict(_LLAMA, use_parallel_residual=True, qk_layernorm=True)),
     "gpt_bigcode": Family("gpt_bigcode", dict(_GPT, multi_query=True), "transformer.h", "attn", v="", o="c_proj"),
 }
+_LINEAR = ["linear_attention", "full_attention"]
+_DELTA: dict[str, Any] = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8)
+_DELTA |= dict(linear_value_head_dim=8, linear_conv_kernel_dim=4, layer_types=_LINEAR)
+_MAMBA: dict[str, Any] = dict(mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=1)
+_GROUPED: dict[str, Any] = dict(_LLAMA, head_dim=D_HEAD)
+HYBRIDS = {
+    "lfm2": Family(
+        "lfm2", dict(_LLAMA, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False), o="out_proj"
+    ),
+    "qwen3_next": Family("qwen3_next", dict(_GROUPED, **_EXPERTS, **_DELTA, shared_expert_intermediate_size=16)),
+    "qwen3_5": Family("qwen3_5_text", dict(_GROUPED, **_DELTA)),
+    "olmo_hybrid": Family("olmo_hybrid", dict(_LLAMA, **_DELTA)),
+    "jamba": Family(
+        "jamba",
+        dict(
+            _LLAMA,
+            attn_layer_period=2,
+            attn_layer_offset=1,
+            num_experts=2,
+            num_experts_per_tok=1,
+            mamba_d_state=8,
+            mamba_dt_rank=4,
+            use_mamba_kernels=False,
+        ),
+    ),
+    "granite4": Family(
+        "granitemoehybrid",
+        dict(
+            _LLAMA,
+            **_MAMBA,
+            layer_types=["mamba", "attention"],
+            num_local_experts=0,
+            num_experts_per_tok=0,
+            shared_intermediate_size=32,
+            mamba_expand=2,
+            residual_multiplier=0.22,
+            logits_scaling=2.0,
+        ),
+    ),
+    "falcon_h1": Family("falcon_h1", dict(_GROUPED, **_MAMBA, mamba_d_ssm=64, attention_out_multiplier=0.5)),
+}
+"""Models of which some layers mix tokens by something else; their first layer has no heads, or both (Falcon-H1)."""
+UNLIKE = {
+    "gemma4": Family(
+        "gemma4_text",
+        dict(
+            _GROUPED,
+            layer_types=_TYPES,
+            sliding_window=6,
+            global_head_dim=2 * D_HEAD,
+            num_global_key_value_heads=1,
+            attention_k_eq_v=True,
+            num_kv_shared_layers=0,
+            hidden_size_per_layer_input=0,
+            enable_moe_block=False,
+        ),
+    ),
+}
+_LATENT: dict[str, Any] = dict(_LLAMA, num_key_value_heads=HEADS, q_lora_rank=16, kv_lora_rank=16, qk_nope_head_dim=8)
+_LATENT |= dict(qk_rope_head_dim=4, v_head_dim=D_HEAD, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2)
+_LATENT |= dict(moe_intermediate_size=16, first_k_dense_replace=1)
+UNLIKE |= {
+    "deepseek_v2": Family("deepseek_v2", _LATENT, v=""),
+    "deepseek_v3": Family("deepseek_v3", dict(_LATENT, n_group=1, topk_group=1), v=""),
+}
+"""Models whose heads differ between layers, or whose values are of another width than their keys."""
+FAMILIES |= HYBRIDS | UNLIKE
 _BERT: dict[str, Any] = {name: value for name, value in _LLAMA.items() if name != "num_key_value_heads"}
 PARTLY = {
     "modernbert": Family(
@@ -163,7 +230,10 @@ KNOWN = FAMILIES | PARTLY
 GATES: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "afmoe": lambda attention, x: torch.sigmoid(attention.gate_proj(x)).reshape(*x.shape[:2], HEADS, -1),
     "laguna": lambda attention, x: torch.nn.functional.softplus(attention.g_proj(x)).reshape(*x.shape[:2], HEADS, -1),
-}
+} | dict.fromkeys(
+    ("qwen3_next", "qwen3_5"),
+    lambda attention, x: torch.sigmoid(attention.q_proj(x).reshape(*x.shape[:2], HEADS, 2, -1)[..., 1, :]),
+)
 """What multiplies A v, from what the attention is given."""
 
 

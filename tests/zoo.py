@@ -13,6 +13,7 @@ import torch
 from tokenizers import processors
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from lens_heads.model.adapters import mend
 from lens_heads.sanity.planted_weights import byte_tokenizer
 
 LAYERS, D_MODEL, VOCAB, WINDOW = 3, 32, 256, 6
@@ -119,5 +120,6 @@ def bridge(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, n_ctx: 
     model = TransformerBridge.boot_transformers(
         name, hf_model=hf.to(dtype), tokenizer=tokenizer(), device="cpu", dtype=dtype
     )
+    mend(model)
     model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     return model.eval()

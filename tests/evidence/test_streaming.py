@@ -10,6 +10,7 @@ import torch
 
 import lens_heads as lh
 from lens_heads.evidence.streaming import _conditions, streaming_cache
+from lens_heads.heads.geometry import LayerGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.sets import every_head
 from lens_heads.model.decoding import greedy
@@ -146,7 +147,7 @@ def test_the_table_of_a_planted_ranking() -> None:
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
 def test_a_share_keeps_the_heads_that_its_threshold_opens(share: float) -> None:
     """Also where gates tie: streaming, thresholds and pruning agree on which of them go."""
-    shape = replace(head_geometry(tiny("llama-gqa")), n_layers=9, n_heads=4, n_kv_heads=2)
+    shape = replace(head_geometry(tiny("llama-gqa")), layers=(LayerGeometry(4, 2, 8),) * 9)
     values = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.5, 1.0]).repeat(3).reshape(1, 9, 2)
     gates = lh.HeadScores.from_trials("duo_gate", values, ["training"], unit="kv_head")
     kept = _conditions(shape, {"gates": gates}, [share], lh.Controls("random", 1))

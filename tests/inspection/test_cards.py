@@ -104,7 +104,7 @@ def test_the_kind_is_the_score_furthest_above_its_threshold() -> None:
 def test_promoted_tokens_are_those_of_a_plain_readout(arch: str, model: Any) -> None:
     """The final norm and the unembedding of the Hugging Face model, on a write through a post-attention norm."""
     vectors = [torch.randn(4, 32, generator=torch.Generator().manual_seed(layer)) for layer in range(3)]
-    found = top_tokens(model, vectors, 3)
+    found = top_tokens(model, dict(enumerate(vectors)), 3)
     hf = model.original_model
     inner = hf.transformer if arch == "gpt2" else hf.model
     with torch.no_grad():
@@ -123,7 +123,7 @@ def test_the_strongest_direction_is_that_of_the_whole_matrix(gqa: Any) -> None:
     whole = value_weights(gqa, 1)[2] @ output_weights(gqa, 1)[2]
     main = torch.linalg.svd(whole).Vh[0]
     main = main if (main @ gqa.W_U).max() > (-main @ gqa.W_U).max() else -main
-    assert found[6] == top_tokens(gqa, [torch.stack([main] * 4)], 2, 1)[0]
+    assert found[6] == top_tokens(gqa, {1: torch.stack([main] * 4)}, 2)[0]
 
 
 def cards() -> HeadCards:

@@ -148,7 +148,7 @@ def test_a_window_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: uniform weights that forget the sliding window are caught."""
 
     def forgetful(x: Tensor, at: Any) -> Tensor:
-        without = replace(at.shape, windows=(None,) * zoo.LAYERS)
+        without = replace(at.shape, layers=tuple(replace(layer, window=None) for layer in at.shape.layers))
         seen = at.now.visible(x, without, at.layer)[:, None].to(x)
         return (seen / seen.sum(-1, keepdim=True)).expand_as(x)
 

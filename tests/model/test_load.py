@@ -8,6 +8,7 @@ import multiprocessing
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 import lens_heads as lh
-from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.heads.geometry import HeadGeometry, LayerGeometry
 from lens_heads.model import gguf as gguf_files
 from lens_heads.model.folders import load_local
 from lens_heads.model.forward import fast_attention
@@ -28,30 +29,25 @@ from tests.conftest import tiny
 
 FULL, SLIDING = (None, None, None), (zoo.WINDOW, None, zoo.WINDOW)
 
+
+def layers(n_kv_heads: int, d_head: int, windows: tuple[int | None, ...] = FULL) -> tuple[LayerGeometry, ...]:
+    return tuple(LayerGeometry(4, n_kv_heads, d_head, window) for window in windows)
+
+
 SHAPES: dict[str, dict[str, Any]] = {
-    "gpt2": {"n_kv_heads": 4, "d_head": 8, "windows": FULL, "final_norm": "layer"},
-    "llama-gqa": {"n_kv_heads": 2, "d_head": 8, "windows": FULL},
-    "llama-mqa": {"n_kv_heads": 1, "d_head": 8, "windows": FULL},
-    "qwen3": {"n_kv_heads": 2, "d_head": 12, "windows": FULL, "qk_norm": True},
-    "gemma2": {
-        "n_kv_heads": 2,
-        "d_head": 16,
-        "windows": SLIDING,
-        "post_norm": True,
-        "attn_softcap": 2.0,
-        "logit_softcap": 5.0,
-    },
-    "gemma3": {"n_kv_heads": 1, "d_head": 16, "windows": SLIDING, "post_norm": True, "qk_norm": True},
-    "olmo2": {"n_kv_heads": 2, "d_head": 8, "windows": FULL, "post_norm": True, "qk_norm": True},
-    "olmo3": {"n_kv_heads": 2, "d_head": 8, "windows": SLIDING, "post_norm": True, "qk_norm": True},
+    "gpt2": {"layers": layers(4, 8), "final_norm": "layer"},
+    "llama-gqa": {"layers": layers(2, 8)},
+    "llama-mqa": {"layers": layers(1, 8)},
+    "qwen3": {"layers": layers(2, 12), "qk_norm": True},
+    "gemma2": {"layers": layers(2, 16, SLIDING), "post_norm": True, "attn_softcap": 2.0, "logit_softcap": 5.0},
+    "gemma3": {"layers": layers(1, 16, SLIDING), "post_norm": True, "qk_norm": True},
+    "olmo2": {"layers": layers(2, 8), "post_norm": True, "qk_norm": True},
+    "olmo3": {"layers": layers(2, 8, SLIDING), "post_norm": True, "qk_norm": True},
 }
 USUAL: dict[str, Any] = {
-    "n_layers": 3,
-    "n_heads": 4,
     "d_model": 32,
     "d_vocab": 256,
     "n_ctx": 512,
-    "chunks": FULL,
     "post_norm": False,
     "qk_norm": False,
     "attn_softcap": None,
@@ -63,7 +59,7 @@ USUAL: dict[str, Any] = {
 def test_the_shape_of_every_architecture_is_exact(arch: str, model: Any) -> None:
     expected = HeadGeometry(**{**USUAL, **SHAPES[arch], "name": arch})
     assert head_geometry(model) == expected
-    assert head_geometry(model).group == 4 // SHAPES[arch]["n_kv_heads"]
+    assert head_geometry(model).group == 4 // SHAPES[arch]["layers"][0].n_kv_heads
 
 
 def test_heads_the_model_does_not_have_are_refused(gqa: Any) -> None:
@@ -107,7 +103,7 @@ def test_a_local_folder_gives_the_hugging_face_logits(tmp_path: Path, arch: str)
         expected = zoo.hf_model(arch)(TOKENS).logits
         torch.testing.assert_close(model(TOKENS), expected, atol=1e-4, rtol=1e-4)
     assert head_geometry(model).name == "my-model"
-    assert head_geometry(model) == HeadGeometry(**{**vars(head_geometry(tiny(arch))), "name": "my-model"})
+    assert head_geometry(model) == replace(head_geometry(tiny(arch)), name="my-model")
     require_raw_weights(model)
     assert not has_hooks(model)
     assert not model.training

@@ -63,7 +63,7 @@ def test_a_head_without_its_output(family: str) -> None:
 
 def test_a_head_with_equal_attention(family: str) -> None:
     """Kind "uniform" against the mean of the values that a row reaches, times the gate where there is one."""
-    if not FAMILIES[family].v or family == "bitnet":
+    if not FAMILIES[family].v or family in ("bitnet", "gemma4"):
         pytest.skip("the witness reads values off a projection of their own, and no norm after them")
     module, seen = witnesses.attention(family, AT[0]), {}
     handle = getattr(module, FAMILIES[family].v).register_forward_hook(
@@ -160,7 +160,7 @@ def test_contributions_of_positions_sum_to_the_heads_write(name: str) -> None:
     step = 1
     token, row = int(look.produced[step]), look.rows[step]
     z: dict[int, Tensor] = {}
-    for layer in range(witnesses.LAYERS):
+    for layer in lh.head_geometry(model).attending:
 
         def note(given: Tensor, layer: int = layer) -> Tensor:
             z[layer] = given[0, row].detach()
@@ -177,10 +177,10 @@ def test_contributions_of_positions_sum_to_the_heads_write(name: str) -> None:
 def _projection(name: str, head: lh.Head) -> Tensor:
     """W_O of a head by what the plain module makes of the head's own dimensions."""
     module = getattr(witnesses.attention(name, head.layer), FAMILIES[name].o)
-    width = HEADS * witnesses.D_HEAD
+    d_head = lh.head_geometry(witnesses.bridged(name)).layers[head.layer].d_head
     with torch.no_grad():
-        whole = module(torch.eye(width)) - module(torch.zeros(1, width))
-    return whole[head.head * witnesses.D_HEAD : (head.head + 1) * witnesses.D_HEAD]
+        whole = module(torch.eye(HEADS * d_head)) - module(torch.zeros(1, HEADS * d_head))
+    return whole[head.head * d_head : (head.head + 1) * d_head]
 
 
 @pytest.mark.parametrize("name", ["afmoe", "laguna"])
@@ -209,7 +209,7 @@ def test_each_positions_contribution_has_the_gate_of_its_row(name: str) -> None:
 
 def test_gates_are_found_where_there_are_some() -> None:
     gated = {name: support(witnesses.bridged(name)).gated for name in FAMILIES}
-    assert {name for name, layers in gated.items() if layers} == {"afmoe", "laguna", "bitnet"}
+    assert {name for name, layers in gated.items() if layers} == {"afmoe", "laguna", "bitnet", "qwen3_next", "qwen3_5"}
 
 
 def test_a_gate_that_depends_on_the_pattern_refuses_what_reads_positions_alone() -> None:
@@ -262,15 +262,16 @@ def test_what_reads_weights_or_queries_runs_or_is_refused_in_a_sentence(name: st
     """Errors of other libraries end here: an MLP that does not run alone, a hook that never fires, a gradient that stops."""
     model, pair = witnesses.bridged(name), trial_of(a_pair())
     cards = lh.describe(model, text=["a b c d e f g h i j k l m n o p q r s t u v w x y z " * 3] * 2, progress=False)
-    assert len(cards.frame) == model.cfg.n_layers * model.cfg.n_heads
+    assert cards.frame["head"].tolist() == [str(head) for head in lh.head_geometry(model).every_head()]
     maps = lh.token_maps({"shift": [(at, at + 1) for at in range(10, 30)]})
-    assert lh.score_heads(model, maps, "token_map", progress=False)["token_map"].values.isfinite().all()
+    assert lh.score_heads(model, maps, "token_map", progress=False)["token_map"].flat.isfinite().all()
     refused = pytest.raises(ValueError, match="patch_heads") if name in NO_QUERIES else nullcontext()
     with refused:
-        assert lh.ranking.attribute_queries(model, [pair], progress=False).values.isfinite().all()
+        assert lh.ranking.attribute_queries(model, [pair], progress=False).flat.isfinite().all()
 
 
 NO_QUERIES = {"afmoe", "gpt_neo", "gpt_oss", "gptj", "laguna", "llama4", "mpt", "opt", "xglm"}
+NO_QUERIES |= {"olmo_hybrid", "jamba", "gemma4", "deepseek_v2", "deepseek_v3"}
 """Whose attention is not made again from its queries and keys."""
 
 

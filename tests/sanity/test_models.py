@@ -208,6 +208,8 @@ def test_weights_that_cannot_be_written_are_an_error() -> None:
     kind = type(model.blocks[0].attn)
     shown = property(lambda attention: kind.W_O.fget(attention).clone())  # type: ignore[attr-defined]
     model.blocks[0].attn.__class__ = type("Copying", (kind,), {"W_O": shown})
+    projection = model.blocks[0].attn.o.original_component
+    projection.__class__ = type("Own", (type(projection),), {})
     with pytest.raises(ValueError, match="llama-gqa: the output weights of layer 0 cannot be written"):
         copies.set_output_weights(model, 0, output_weights(model, 0).flip(0))
 
