@@ -182,7 +182,7 @@ def test_a_head_ablated_alone_costs_what_the_score_says(done: tuple[LocosFinding
 
 @pytest.mark.parametrize("name", [name for name, one in PRESETS.items() if one.select[0] == "packaged"])
 def test_the_trials_of_every_packaged_preset_exist(name: str) -> None:
-    plan, shape = PRESETS[name], SimpleNamespace(n_layers=30, n_heads=9)
+    plan, shape = PRESETS[name], SimpleNamespace(n_layers=30, size=270)
     passes = LocosStudy(plan, "own").costs(shape)  # type: ignore[arg-type]  # reads the two fields
     assert min(passes["detection"], passes["headline"]) > 0
     assert len(plan.tested()) >= plan.max_trials

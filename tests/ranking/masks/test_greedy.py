@@ -93,7 +93,7 @@ def test_kv_groups_are_added_as_kv_heads(gqa: Any) -> None:
     groups = [[(layer, 2 * kv), (layer, 2 * kv + 1)] for layer in range(3) for kv in range(2)]
     base, *values = by_loop(gqa, trials(), [[], *groups])
     worst = int(np.stack(values).mean(1).argmin())
-    assert chosen == [Head(worst // 2, worst % 2)]
+    assert chosen == [Head(worst // 2, worst % 2, "kv_head")]
     assert marginal.shape == (3, 3, 2)
     np.testing.assert_allclose(marginal[:, worst // 2, worst % 2], values[worst] - base, atol=5e-5)
 
