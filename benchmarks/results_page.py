@@ -10,7 +10,20 @@ import argparse
 import sys
 from pathlib import Path
 
-from sections import capability, choosing, costs, demo, deploying, fragile, kinds, locos, measured, questions, ranking
+from sections import (
+    capability,
+    choosing,
+    costs,
+    demo,
+    deploying,
+    families,
+    fragile,
+    kinds,
+    locos,
+    measured,
+    questions,
+    ranking,
+)
 from sections.reading import Results
 from sections.writing import anchor
 
@@ -18,6 +31,7 @@ HERE = Path(__file__).parent
 
 SECTIONS = {
     "Does the question decide?": questions.questions,
+    "Families of models": families.families,
     "Study: choices": choosing.choosing,
     "Study: LOCOS": locos.locos,
     "Study: fragile tasks": fragile.fragile,
