@@ -171,7 +171,7 @@ def faithfulness(
     rows = _rows(made, sets, results, name)
     size = shape.n_layers, shape.n_heads
     found = FaithfulnessCurve(
-        pd.DataFrame(rows), chosen, name, mlps, size, tuple(shares), model.cfg.d_model, settings
+        pd.DataFrame(rows), chosen, name, mlps, size, tuple(shares), model.cfg.d_model, settings, shape.size
     ).checked()
     if outside == "corrupt":
         empty, whole = found.draws(Condition.none())[0], found.draws(Condition.given(ALL, found.total))[0]

@@ -41,7 +41,8 @@ class FaithfulnessCurve(Drawn):
 
     `per_trial`: a row per pair and set of kept heads: method, set, k, draw, heads, task, trial, groups, and the metric by
     its name. `rankings`: the scores by method. `metric`, `mlps`: as given. `shape`: layers and heads of each; `d_model`: of the
-    model. `shares`: pairs of a share of all heads and a number of them. `meta`: settings.
+    model. `shares`: pairs of a share of all heads and a number of them. `meta`: settings. `size`: how many heads there are, 0 for
+    as many in each layer.
 
     Example:
         >>> found = lh.faithfulness(model, pairs[:2], {"locos": scores}, ks=[2], controls=(), positions="all")
@@ -57,6 +58,7 @@ class FaithfulnessCurve(Drawn):
     shares: Sequence[tuple[float, int]]
     d_model: int
     meta: dict[str, Any] = field(default_factory=dict)
+    size: int = 0
 
     def __post_init__(self) -> None:
         table = with_key(self.per_trial)
@@ -76,8 +78,7 @@ class FaithfulnessCurve(Drawn):
     @property
     def total(self) -> int:
         """The number of heads in the model."""
-        whole = self.per_trial.loc[self.per_trial["method"] == ALL, "k"]
-        return int(whole.iloc[0]) if len(whole) else self.shape[0] * self.shape[1]
+        return self.size or self.shape[0] * self.shape[1]
 
     def draws(self, condition: Condition) -> pd.DataFrame:
         """The metric under a condition: a row per pair, a column per draw. ValueError for one that was not measured."""

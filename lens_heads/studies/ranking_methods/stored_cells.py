@@ -117,14 +117,20 @@ def _curve(folder: Path, meta: Fields, name: str, metric: str) -> AblationCurve:
     return AblationCurve(table, meta.found)
 
 
-KEPT = ("metric", "mlps", "shape", "shares", "d_model")
+KEPT = ("metric", "mlps", "shape", "shares", "d_model", "size")
 """What a stored curve of kept heads is of, beside its settings."""
 
 
 def stored_meta(curve: AblationCurve | FaithfulnessCurve) -> dict[str, Any]:
     """What is written of a curve beside its table."""
-    fields = KEPT if isinstance(curve, FaithfulnessCurve) else ()
-    return plain({**curve.meta, **{field: getattr(curve, field) for field in fields}})
+    found = dict(curve.meta)
+    if isinstance(curve, FaithfulnessCurve):
+        found |= {field: getattr(curve, field) for field in KEPT}
+        if (
+            curve.total == curve.shape[0] * curve.shape[1]
+        ):  # As many in each layer: nothing that the shape does not say.
+            del found["size"]
+    return plain(found)
 
 
 def _kept(folder: Path, meta: Fields) -> FaithfulnessCurve:
@@ -133,7 +139,13 @@ def _kept(folder: Path, meta: Fields) -> FaithfulnessCurve:
         raise meta.wrong("shape", sizes, "[layers, heads]")
     for name in ("metric", "mlps"):
         meta.text(name)
-    total, wanted = sizes[0] * sizes[1], "pairs of a share of all heads and a number of them, both ascending"
+    most = sizes[0] * sizes[1]
+    total = (
+        meta.whole("size", 1) if "size" in meta.found else most
+    )  # Older files are of models with as many in each layer.
+    if total > most:
+        raise meta.wrong("size", total, f"at most {most}, the places of meta.kept.shape")
+    wanted = "pairs of a share of all heads and a number of them, both ascending"
     shares = meta.listed("shares", wanted)
     if not all(_is_share(one, total) for one in shares) or any(
         one[0] >= after[0] or one[1] > after[1] for one, after in pairwise(shares)
@@ -153,7 +165,7 @@ def _kept(folder: Path, meta: Fields) -> FaithfulnessCurve:
     layers, heads = sizes
     metric, mlps, d_model = (meta.found.get(name) for name in ("metric", "mlps", "d_model"))
     settings = {name: value for name, value in meta.found.items() if name not in KEPT}
-    return FaithfulnessCurve(table, {}, metric, mlps, (layers, heads), shares, d_model or 0, settings)
+    return FaithfulnessCurve(table, {}, metric, mlps, (layers, heads), shares, d_model or 0, settings, total)
 
 
 def _is_share(one: Any, total: int) -> bool:
