@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 import lens_heads as lh
-from lens_heads.model.architectures import UnsuitedError
-from lens_heads.model.geometry import attentions, head_geometry
+from lens_heads.model.architectures import UnsuitedError, attentions, output_projection
+from lens_heads.model.geometry import head_geometry
 from lens_heads.sanity.planted_weights import byte_tokenizer
 from lens_heads.trials.encoded import EncodedTrial
 
@@ -78,7 +78,7 @@ class Witness:
         for name, module in model.original_model.named_modules(remove_duplicate=False):
             plain_name = name.replace("._original_component", "")
             for layer, attention in attentions(model).items():
-                if module is attention.o.original_component and plain_name in own:
+                if module is output_projection(attention) and plain_name in own:
                     self.projections[layer] = own[plain_name]
 
     @torch.no_grad()

@@ -85,7 +85,7 @@ class PairRuns:
         """
         measure = measure_of(metric, self.pair, self.logits[CLEAN], self.logits[CORRUPT])
         clean, corrupt = judged(measure, self.logits, self.pair).tolist()
-        (values,) = self.shape.tables(["scores"]).values()
+        values = self.shape.table()
         for some, found in self.measured(measure, patched, sorted(heads), most):
             effects = clean - found if base == CLEAN else found - corrupt
             values[[head.layer for head in some], [head.head for head in some]] = effects

@@ -70,11 +70,9 @@ class _How:
         z = runs.z(layer, CORRUPT)
         if self.outside == "corrupt":
             return z
-        return (
-            torch.zeros_like(z)
-            if self.reference is None
-            else self.reference.z[layer, : z.shape[-2], : z.shape[-1]][None].to(z)
-        )
+        if self.reference is not None:
+            return self.reference.z[layer, : z.shape[-2], : z.shape[-1]][None].to(z)
+        return torch.zeros_like(z)
 
     def check(self, metric: str) -> None:
         """ValueError for an unknown choice, a missing reference, and a metric that has no share."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -19,11 +19,11 @@ from lens_heads.heads.head import AnyHeads, Head, Unit, parse_heads
 class LayerGeometry:
     """What the attention heads of one layer are; a layer of a hybrid model may have none.
 
-    `n_heads`: 0 where the layer has no softmax attention. `n_kv_heads`, `d_head`: the width of what a head reads. `window`: the
-    sliding window in tokens, None for full attention. `chunk`: rows attend inside their own chunk of so many tokens only
-    (Llama 4), None without. `mixer`: what else mixes tokens there, beside the heads (Falcon-H1) or in their place: "linear
-    attention", "Mamba", "a convolution"; "" for nothing. `latent`: the values of all heads are made of one latent (MLA), so that
-    there are no kv heads, and `n_kv_heads` is `n_heads`.
+    `n_heads`: query heads, 0 where the layer has no softmax attention. `n_kv_heads`: those whose keys and values they read.
+    `d_head`: the width of a value. `window`: the sliding window in tokens, None for full attention. `chunk`: rows attend inside
+    their own chunk of so many tokens only (Llama 4), None without. `mixer`: what else mixes tokens there, beside the heads
+    (Falcon-H1) or in their place: "linear attention", "Mamba", "a convolution"; "" for nothing. `latent`: the values of all heads
+    are made of one latent (MLA), so that there are no kv heads, and `n_kv_heads` is `n_heads`.
     """
 
     n_heads: int
@@ -134,19 +134,22 @@ class HeadGeometry:
                 "what is about query heads"
             )
 
-    @cached_property
+    @property
     def holes(self) -> Bool[Tensor, "layer head"]:
         """Places of the table of heads that are no head."""
-        return self._holes([layer.n_heads for layer in self.layers])
+        return self.holes_of("query_head")
 
-    @staticmethod
-    def _holes(counts: list[int]) -> Bool[Tensor, "layer head"]:
+    def holes_of(self, unit: Unit) -> Bool[Tensor, "layer head"]:
+        """Places of the table of heads, or of kv heads, that are none."""
+        counts = self._counts(unit)
         return torch.arange(max(counts)) >= torch.tensor(counts)[:, None]
+
+    def _counts(self, unit: Unit) -> list[int]:
+        return [layer.n_heads if unit == "query_head" else layer.n_kv_heads for layer in self.layers]
 
     def every_head(self, *, unit: Unit = "query_head") -> list[Head]:
         """All heads of the model, by layer, then head."""
-        counts = [layer.n_heads if unit == "query_head" else layer.n_kv_heads for layer in self.layers]
-        return [Head(layer, head, unit) for layer, count in enumerate(counts) for head in range(count)]
+        return [Head(layer, head, unit) for layer, n in enumerate(self._counts(unit)) for head in range(n)]
 
     def stacked(self, found: Mapping[int, Tensor], *, heads: int) -> Float[Tensor, "layer ..."]:
         """One tensor of what was found in each attending layer. Its axis `heads` (negative, from the end) is of heads, those
@@ -158,9 +161,9 @@ class HeadGeometry:
             full[layer][(..., *(slice(0, n) for n in x.shape[heads:]))] = x
         return full
 
-    def tables(self, names: Iterable[str]) -> dict[str, Float[Tensor, "layer head"]]:
-        """A table of zeros for each name, to be filled layer by layer; NaN where there is no head."""
-        return {name: self.with_holes(torch.zeros(self.n_layers, self.n_heads, dtype=torch.float32)) for name in names}
+    def table(self) -> Float[Tensor, "layer head"]:
+        """Zeros, to be filled layer by layer; NaN where there is no head."""
+        return self.with_holes(torch.zeros(self.n_layers, self.n_heads, dtype=torch.float32))
 
     def by_head(self, z: Tensor, layer: int) -> Float[Tensor, "... head d_head"]:
         """A layer's z [batch, row, ...] by head, in whatever form the model's projections have it."""
@@ -170,7 +173,7 @@ class HeadGeometry:
         self, scores: Float[Tensor, "... layer head"], *, unit: Unit = "query_head"
     ) -> Float[Tensor, "... layer head"]:
         """The scores with NaN where there is no head."""
-        holes = self.holes if unit == "query_head" else self._holes([layer.n_kv_heads for layer in self.layers])
+        holes = self.holes_of(unit)
         return scores.masked_fill(holes.to(scores.device), torch.nan) if holes.any() else scores
 
     def reaches(
@@ -227,15 +230,13 @@ class HeadGeometry:
                 f"{what} scores kv heads, but this needs scores of query heads: convert them with "
                 f"lens_heads.units.to_query_heads(scores, {self.group})"
             )
-        if (scores.n_layers, scores.n_heads) == (self.n_layers, self.n_heads) and not torch.equal(
-            scores.there, ~self.holes
-        ):
-            raise ValueError(
-                f"{what} has other heads than {self.name}: {self.size} of the table are there: score this model"
-            )
         if (scores.n_layers, scores.n_heads) != (self.n_layers, self.n_heads):
             raise ValueError(
                 f"{what} is for a model of {scores.n_layers} layers x {scores.n_heads} heads "
                 f"({scores.model}), but {self.name} has {self.n_layers} x {self.n_heads}: "
                 "score this model, or load the model the scores came from"
+            )
+        if not torch.equal(scores.there, ~self.holes):
+            raise ValueError(
+                f"{what} has other heads than {self.name}: {self.size} of the table are there: score this model"
             )

@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -127,6 +128,7 @@ class HeadScores(Drawn):
                 )
         check_names(self.method, self.trial_ids, self.order, (self.n_layers, self.n_heads))
         check_finite(self.method, self.values, self.per_trial, self.trial_ids)
+        _ = self.there
         if self.null is not None:
             check_null(self.method, self.null, self.values)
         if self.signed is None:
@@ -151,9 +153,9 @@ class HeadScores(Drawn):
     def n_layers(self) -> int:
         return self.values.shape[0]
 
-    @property
+    @cached_property
     def there(self) -> Bool[Tensor, "layer head"]:
-        """Where there is a head."""
+        """Where there is a head; as it was made, so that a score which is overwritten by NaN is no hole."""
         return ~self.values.isnan()
 
     @property

@@ -8,6 +8,8 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from lens_heads.runs.reading import reason
 
@@ -125,12 +127,9 @@ def check_parts(name: str, model: Any) -> None:
     for part, said in (("unembed", "unembedding"), ("ln_final", "norm before the unembedding"), ("blocks", "layers")):
         if getattr(model, part, None) is None:
             raise unsuited(name, architecture, f"has no {said}", OTHERS)
-    attending = {
-        layer: block.attn for layer, block in enumerate(model.blocks) if getattr(block, "attn", None) is not None
-    }
-    if not attending:
+    if not attentions(model):
         raise unsuited(name, architecture, "has no attention in any layer", DECODERS)
-    for layer in attending:
+    for layer in attentions(model):
         for hook in ("hook_z", "hook_pattern"):
             if f"blocks.{layer}.attn.{hook}" not in points:
                 raise unsuited(name, architecture, f"shows no attn.{hook} in layer {layer}", OTHERS)
@@ -149,10 +148,22 @@ def mixer_of(block: Any) -> str:
     return next((said for part, said in MIXERS.items() if hasattr(block, part)), "")
 
 
-def z_width(attention: Any, d_model: int) -> int | None:
-    """The dimensions of z of all heads together, by the output projection; None where its weights cannot be read."""
-    projection = getattr(getattr(attention, "o", None), "original_component", None)
-    weight = getattr(projection, "weight", None)
-    # Others, quantized ones above all, store something else.
-    stored = type(projection).__name__ in ("Linear", "Conv1D")
-    return weight.numel() // d_model if weight is not None and stored else None
+def attentions(model: Any) -> dict[int, Any]:
+    """The attention of every layer that has one, by layer."""
+    found = {layer: getattr(block, "attn", None) for layer, block in enumerate(model.blocks)}
+    return {layer: attention for layer, attention in found.items() if attention is not None}
+
+
+def output_projection(attention: Any) -> Any | None:
+    """The module of a bridge that heads write through; None for a HookedTransformer."""
+    return getattr(getattr(attention, "o", None), "original_component", None)
+
+
+def stored_output(attention: Any) -> Float[Tensor, "width d_model"] | None:
+    """The weights that all heads of a layer write through, as a view; None where they are not stored as such (a
+    HookedTransformer, an adapter beside the weights, quantized weights)."""
+    projection: Any = output_projection(attention)
+    kind, weight = type(projection).__name__, getattr(projection, "weight", None)
+    if kind not in ("Linear", "Conv1D") or not isinstance(weight, Tensor):
+        return None
+    return weight.mT if kind == "Linear" else weight

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lens_heads.model.architectures import stored_output
 from lens_heads.model.beginning import agree
 from lens_heads.model.geometry import Model, head_geometry, is_bridge, output_weights, require_raw_weights
 from lens_heads.model.hooks import has_hooks
@@ -143,8 +144,8 @@ def _not_copied(name: str, part: str) -> ValueError:
 def set_output_weights(model: Model, layer: int, W_O: Float[Tensor, "head d_head d_model"]) -> None:
     """Write W_O of a layer into the model's weights. ValueError if the model only shows a copy of them."""
     attention = model.blocks[layer].attn
-    projection: Any = getattr(getattr(attention, "o", None), "original_component", None)
-    weights = projection.weight.mT if type(projection).__name__ == "Linear" else attention.W_O
+    stored = stored_output(attention)
+    weights = attention.W_O if stored is None else stored
     weights.data.copy_(W_O.reshape(weights.shape))
     if not torch.equal(output_weights(model, layer), W_O.float()):
         raise ValueError(f"{head_geometry(model).name}: the output weights of layer {layer} cannot be written")

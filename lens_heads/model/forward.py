@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lens_heads.model import attending
-from lens_heads.model.architectures import mixer_of
+from lens_heads.model.architectures import attentions, mixer_of
 from lens_heads.model.attending import Attend
 from lens_heads.model.changes import changing
-from lens_heads.model.geometry import Model, attentions, head_geometry, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import attach, running
 from lens_heads.model.norms import unwatched_norms
 from lens_heads.model.passes import Pass, announced
@@ -312,11 +312,7 @@ def fast_attention(model: Model, alike: Cache | None = None, attend: Attend | No
         attending.check_free(config, attend)
         change.note(partial(setattr, config, "_attn_implementation", config._attn_implementation))
         config._attn_implementation = "sdpa" if attend is None else attending.NAME
-        attention = [
-            (block.attn, block.attn.original_component.forward)
-            for block in model.blocks
-            if getattr(block, "attn", None) is not None
-        ]
+        attention = [(one, one.original_component.forward) for one in attentions(model).values()]
         with (
             running(model, [*attention, *unwatched_norms(model)]),
             nullcontext() if attend is None else attending.attending(attend),

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry, LayerGeometry
-from lens_heads.model.architectures import check_parts, mixer_of, z_width
+from lens_heads.model.architectures import check_parts, mixer_of, output_projection, stored_output
 from lens_heads.model.norms import is_rms, post_attention_norm
 
 Model: TypeAlias = Any
@@ -28,12 +28,6 @@ def is_bridge(model: Model) -> bool:
         f"{type(model).__name__} is not a TransformerLens model: load it with lens_heads.load_model(name), "
         "or wrap it with TransformerBridge.boot_transformers(name, hf_model=model, tokenizer=tokenizer)"
     )
-
-
-def attentions(model: Model) -> dict[int, Any]:
-    """The attention of every layer that has one, by layer."""
-    found = {layer: getattr(block, "attn", None) for layer, block in enumerate(model.blocks)}
-    return {layer: attention for layer, attention in found.items() if attention is not None}
 
 
 def head_geometry(model: Model) -> HeadGeometry:
@@ -86,9 +80,9 @@ def _layer(model: Model, layer: int, bridge: bool) -> LayerGeometry:
         return LayerGeometry(0, 0, 0, mixer=mixer)
     inner = getattr(block.attn, "original_component", None)
     own = getattr(inner, "v_head_dim", None) or getattr(inner, "head_dim", None)
-    group, width = getattr(inner, "num_key_value_groups", None), z_width(block.attn, cfg.d_model)
+    group, stored = getattr(inner, "num_key_value_groups", None), stored_output(block.attn)
     d_head = own if isinstance(own, int) else cfg.d_head
-    n_heads = width // d_head if width else cfg.n_heads
+    n_heads = cfg.n_heads if stored is None else len(stored) // d_head
     n_kv_heads = n_heads // group if isinstance(group, int) else getattr(cfg, "n_key_value_heads", None) or n_heads
     window, chunk = _reach(model, layer, bridge)
     latent = hasattr(inner, "kv_b_proj")
@@ -165,16 +159,12 @@ def output_weights(model: Model, layer: int) -> Float[Tensor, "head d_head d_mod
     """W_O of a layer in float32: the stored weights of a plain projection; of any other (an adapter beside the weights,
     quantized weights), what the projection makes of an identity."""
     attention, shape = model.blocks[layer].attn, _layer(model, layer, is_bridge(model))
-    projection = getattr(getattr(attention, "o", None), "original_component", None)
+    W_O, projection = stored_output(attention), output_projection(attention)
     if projection is None:
-        W_O = attention.W_O.detach()
-    elif type(projection).__name__ == "Linear":
-        W_O = projection.weight.detach().T
-    elif type(projection).__name__ == "Conv1D":
-        W_O = projection.weight.detach()
-    else:
+        W_O = attention.W_O
+    elif W_O is None:
         W_O = _through(projection, shape.n_heads * shape.d_head, model.cfg.dtype)
-    return W_O.float().reshape(shape.n_heads, shape.d_head, -1)
+    return W_O.detach().float().reshape(shape.n_heads, shape.d_head, -1)
 
 
 @torch.no_grad()

@@ -12,8 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry
+from lens_heads.model.architectures import attentions
 from lens_heads.model.forward import Cache, advance, noting_tuples, uncached
-from lens_heads.model.geometry import Model, attentions, head_geometry, is_bridge
+from lens_heads.model.geometry import Model, head_geometry, is_bridge
 from lens_heads.model.hooks import hooked, recording
 
 ROWS = 16

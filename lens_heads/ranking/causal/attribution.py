@@ -16,7 +16,8 @@ from torch import Tensor
 from lens_heads.answering.pair_runs import PairScore, Z
 from lens_heads.answering.patch_metrics import Measure, judged, measure_of
 from lens_heads.heads.scores import HeadScores
-from lens_heads.model.geometry import Model, attentions
+from lens_heads.model.architectures import attentions
+from lens_heads.model.geometry import Model
 from lens_heads.model.hooks import hooked
 from lens_heads.model.modes import evaluating
 from lens_heads.model.support import require

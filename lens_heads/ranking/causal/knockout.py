@@ -103,7 +103,7 @@ def knockout_heads(
         (one,) = batch
         filled = prefilled(model, [one])  # type: ignore[list-item]  # only its tokens are read
         (intact,), _ = last_rows(model, one, [()], ablation, filled)
-        (values,) = shape.tables(["knockout"]).values()
+        values = shape.table()
         everyone = [(head,) for head in shape.every_head()]
         rerun = partial(last_rows, model, one, ablation=ablation, filled=filled)
         for sets, (rows, _) in in_parts(rerun, everyone, at_once(model, len(one.tokens))):
@@ -169,7 +169,7 @@ def sahara(
 
     chosen: list[Head] = []
     angles: list[float] = []
-    (alone,) = shape.tables(["alone"]).values()
+    alone = shape.table()
     while len(chosen) < k:
         sets = [(*chosen, head) for head in everyone if head not in chosen]
         found = _run(model, sets, work, run, settings, f"sahara {len(chosen) + 1}/{k}", _key, most)

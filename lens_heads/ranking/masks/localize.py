@@ -93,8 +93,7 @@ class Settings:
         if self.k > heads:
             raise ValueError(f"k={self.k}: the model has only {heads} heads")
         compact = draw_masks(DESIGNED[self.method][0], self.n_masks, *table, self.sparsity, seed=self.seed)
-        drawn = np.zeros((len(compact), *measured.units), dtype=bool)
-        drawn[:, measured.there] = compact.reshape(len(compact), -1)
+        drawn = measured.table(compact.reshape(len(compact), -1), False)
         # A repeated mask gives the same number again, and in two folds would pass for a good prediction.
         _, first = np.unique(drawn.reshape(len(drawn), -1), axis=0, return_index=True)
         if len(first) < FOLDS:
@@ -268,7 +267,7 @@ def _sensed(
         if len(used) == len(masks):  # Already warned about when the masks were drawn.
             warnings.filterwarnings("ignore", "masks: ", UserWarning)
         found = fit(used[:, measured.there], values, method=estimator, base=base, seed=seed)
-        result = _tables(found, measured.there)
+        result = _tables(found, measured)
     hurting = int((result.raw < 0).sum())
     if hurting < k:
         warnings.warn(
@@ -281,17 +280,11 @@ def _sensed(
     return result.per_trial, _order(found.raw, used[:, measured.there], values.mean(1), measured.everyone), more
 
 
-def _tables(found: Fit, there: Bool[np.ndarray, "layer head"]) -> Fit:
+def _tables(found: Fit, measured: MaskedMetric) -> Fit:
     """A fit of all heads as one of tables, with zeros, and NaN for the trials' coefficients, where there is no head."""
-
-    def placed(values: np.ndarray, fill: Any) -> np.ndarray:
-        table = np.full((*values.shape[:-1], *there.shape), fill, dtype=values.dtype)
-        table[..., there] = values
-        return table
-
     names = ("coefficients", "raw", "support", "stability", "low", "high")
-    fields = {name: placed(getattr(found, name), 0) for name in names}
-    return replace(found, per_trial=placed(found.per_trial, np.nan), **fields)
+    fields = {name: measured.table(getattr(found, name), 0) for name in names}
+    return replace(found, per_trial=measured.table(found.per_trial), **fields)
 
 
 def _order(

@@ -111,18 +111,17 @@ class MaskedMetric:
     @property
     def there(self) -> Bool[np.ndarray, "layer head"]:
         """Where a mask has a head, or kv group, of the model."""
-        counts = [layer.n_heads if self.unit == "query_head" else layer.n_kv_heads for layer in self.shape.layers]
-        return np.arange(self.units[1]) < np.array(counts)[:, None]
+        return ~self.shape.holes_of(self.unit).numpy()
 
     @property
     def everyone(self) -> list[Head]:
         """All heads, or kv groups."""
         return self.shape.every_head(unit=self.unit)
 
-    def table(self, values: Float[np.ndarray, "row unit"]) -> Float[np.ndarray, "row layer head"]:
-        """What is known of every head, in their order, as tables; NaN where there is none."""
-        found = np.full((len(values), *self.units), np.nan)
-        found[:, self.there] = values
+    def table(self, values: np.ndarray, fill: Any = np.nan) -> np.ndarray:
+        """What is known of all heads, in order along the last axis, as tables [..., layer, head]; `fill` where there is none."""
+        found = np.full((*values.shape[:-1], *self.units), fill, dtype=values.dtype)
+        found[..., self.there] = values
         return found
 
     @property

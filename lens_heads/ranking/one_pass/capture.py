@@ -108,10 +108,9 @@ def _score(
     shape = head_geometry(model)
     for row in batch.rows:
         counting = [scorer for scorer in scorers if _counts(scorer, row)]
-        row.result.holes = shape.holes
-        row.result.scores = shape.tables(scorer.name for scorer in counting)
+        row.result.scores = {scorer.name: shape.table() for scorer in counting}
         placed = [scorer.name for scorer in counting if null_spans and scorer.reads_needle]
-        row.result.null = {name: table.repeat(null_spans, 1, 1) for name, table in shape.tables(placed).items()}
+        row.result.null = {name: shape.table().repeat(null_spans, 1, 1) for name in placed}
     spans = [draw_spans(row.trial, null_spans) for row in batch.rows]
     named = {scorer.name: scorer for scorer in scorers}
 

@@ -16,7 +16,7 @@ from lens_heads.heads.named import Rankings
 from lens_heads.heads.scores import HeadScores, settings_of
 from lens_heads.heads.sets import best_of_each_layer
 from lens_heads.interventions.ablate import warn_of_leaks
-from lens_heads.model.geometry import Model
+from lens_heads.model.geometry import Model, head_geometry
 from lens_heads.model.identity import identified
 from lens_heads.model.rope import batched
 from lens_heads.model.run_folders import folder_for
@@ -47,13 +47,10 @@ class PassResult:
     answer_steps: list[int] = field(default_factory=list)
     scores: dict[str, Float[Tensor, "layer head"]] = field(default_factory=dict)
     null: dict[str, Float[Tensor, "draw layer head"]] = field(default_factory=dict)
-    holes: Bool[Tensor, "layer head"] | None = None
-    """Where the model has no head, if it has not as many in each layer."""
 
-    def stored(self) -> Result:
-        """The form stored in run folders. ValueError for scores that are not finite."""
+    def stored(self, there: Bool[Tensor, "layer head"]) -> Result:
+        """The form stored in run folders. ValueError for scores that are not finite where there is a head."""
         both = [*self.scores.items(), *self.null.items()]
-        there = torch.tensor(True) if self.holes is None else ~self.holes
         bad = list(dict.fromkeys(name for name, score in both if (there & ~torch.isfinite(score)).any()))
         if bad:
             own = [name for name in bad if not any(name in table for table in (*TABLES.values(), NAMED_SCORERS))]
@@ -87,9 +84,10 @@ def score_trials(
     methods = sorted(_method_identity(scorer, options.out is not None) for scorer in scorers)
     folder = folder_for(model, options.out, {**about, "methods": methods})
     files = {scorer.name: folder.score_file(scorer.name) for scorer in scorers} if folder is not None else {}
+    there = ~head_geometry(model).holes
     results = engine.run(
         trials,
-        lambda batch: [found.stored() for found in work(batch)],
+        lambda batch: [found.stored(there) for found in work(batch)],
         folder=folder,
         batch_size=batched(model, options.batch_size),
         size=len,

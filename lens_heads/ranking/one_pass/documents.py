@@ -116,12 +116,12 @@ def check_fits(trial: EncodedDocuments, shape: HeadGeometry) -> None:
 def _score(model: Model, trial: EncodedDocuments, scorers: list[Scorer], shape: HeadGeometry, chunk: int) -> PassResult:
     others = len(trial.gold) < len(trial.documents)
     scorers = [scorer for scorer in scorers if others or not scorer.contrastive]
-    scores = shape.tables(scorer.name for scorer in scorers)
+    scores = {scorer.name: shape.table() for scorer in scorers}
     for layer, (attention, null) in zip(shape.attending, query_attention(model, trial, chunk), strict=True):
         view = DocumentView(layer, attention, null, trial.documents, trial.tags, trial.gold)
         for scorer in scorers:
             scores[scorer.name][layer, : len(attention)] = scored(scorer, view, len(attention))
-    return PassResult(trial.id, "ungated", scores=scores, holes=shape.holes)
+    return PassResult(trial.id, "ungated", scores=scores)
 
 
 @torch.no_grad()

@@ -34,7 +34,7 @@ def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options
     settings = {"probe": "pair", "trials": digest([one.settings for one in encoded])}
 
     def work(batch: list[ContextPair]) -> list[PassResult]:
-        return [PassResult(one.id, "ungated", scores=_score(model, one, scorers), holes=shape.holes) for one in batch]
+        return [PassResult(one.id, "ungated", scores=_score(model, one, scorers)) for one in batch]
 
     return score_trials(model, encoded, work, scorers, options, settings)
 
@@ -42,7 +42,7 @@ def score_pairs(model: Model, probes: Sequence[PairProbe], methods: Any, options
 def _score(model: Model, one: ContextPair, scorers: Sequence[Scorer]) -> dict[str, Float[Tensor, "layer head"]]:
     shape = head_geometry(model)
     runs = [answer_rows(model, prompt, one.answer) for prompt in (one.tokens, one.without)]
-    found = shape.tables(scorer.name for scorer in scorers)
+    found = {scorer.name: shape.table() for scorer in scorers}
     for layer in shape.attending:
         z, other = (run[layer] for run in runs)
         view = PairView(layer, z, other, output_weights(model, layer).to(z.device))

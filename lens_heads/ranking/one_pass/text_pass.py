@@ -56,10 +56,7 @@ def score_texts(
     settings |= {"blind_layers": blind} if blind else {}
 
     def work(batch: list[EncodedText]) -> list[PassResult]:
-        holes = head_geometry(model).holes
-        return [
-            PassResult(one.id, "ungated", scores=read_text(model, one, scorers, chunk), holes=holes) for one in batch
-        ]
+        return [PassResult(one.id, "ungated", scores=read_text(model, one, scorers, chunk)) for one in batch]
 
     return score_trials(model, encoded, work, scorers, options, settings)
 
@@ -102,7 +99,7 @@ def read_text(
     shape = head_geometry(model)
     by_row = [scorer for scorer in scorers if scorer.rows == "every"]
     of_sums = [scorer for scorer in scorers if scorer.rows == "totals"]
-    sums = {name: table.double() for name, table in shape.tables(scorer.name for scorer in by_row).items()}
+    sums = {scorer.name: shape.table().double() for scorer in by_row}
     rows = dict.fromkeys(sums, 0)
     totals = _Totals(model, shape, text, frozenset().union(*(scorer.needs for scorer in of_sums)))
 
@@ -121,7 +118,7 @@ def read_text(
             raise ValueError(f"{text.id}: no row counts for {scorer.name} ({scorer.counted}): pass a longer text")
     found = {name: (sums[name] / rows[name]).float() for name in sums}
     for scorer in of_sums:
-        found |= shape.tables([scorer.name])
+        found[scorer.name] = shape.table()
         for layer in shape.attending:
             n = shape.layers[layer].n_heads
             found[scorer.name][layer, :n] = scored(scorer, totals.of(layer), n)

@@ -40,7 +40,7 @@ def score_weights(model: Model, probes: Sequence[WeightsProbe], methods: Any, op
     }
 
     def work(batch: list[EncodedMap]) -> list[PassResult]:
-        return [PassResult(one.id, "ungated", scores=_score(model, one, scorers), holes=shape.holes) for one in batch]
+        return [PassResult(one.id, "ungated", scores=_score(model, one, scorers)) for one in batch]
 
     return score_trials(model, encoded, work, scorers, options, settings)
 
@@ -50,7 +50,7 @@ def _score(model: Model, one: EncodedMap, scorers: Sequence[Scorer]) -> dict[str
     shape, tokens = head_geometry(model), one.tokens.to(model.W_U.device)
     read, raw = effective_embedding(model, tokens), raw_embedding(model, tokens)
     readouts = model.W_U.detach()[:, tokens].float()
-    found = shape.tables(scorer.name for scorer in scorers)
+    found = {scorer.name: shape.table() for scorer in scorers}
     for layer in shape.attending:
         W_V, W_O = value_weights(model, layer), output_weights(model, layer)
         norm = attention_norm(model, layer)
