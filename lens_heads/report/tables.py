@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from lens_heads.evidence.curve_results import AblationCurve
 from lens_heads.evidence.verdicts import Verdict
 from lens_heads.heads.conditions import NO_NEEDLE
+from lens_heads.heads.geometry import HeadGeometry
 from lens_heads.heads.head import Head
 from lens_heads.heads.ranks import ranks_nothing
 from lens_heads.heads.scores import HeadScores
@@ -222,11 +223,20 @@ def why(frame: pd.DataFrame, title: str) -> Table:
 
 def checks(report: CheckReport) -> Table:
     """One row per check."""
-    shape = report.shape
-    heads = f"{shape.n_heads} heads ({shape.n_kv_heads} kv), d_head {shape.d_head}"
-    title = f"{report.model}: {shape.n_layers} layers, {heads}"
+    title = f"{report.model}: {_shape(report.shape)}"
     table = Table("holds", "check", "error", "tolerance", "note", title=plain(title))
     for check in report.checks:
         holds = "yes" if check.passed else "[bold red]NO[/]"
         table.add_row(holds, plain(check.name), f"{check.error:.1e}", f"{check.tolerance:.0e}", plain(check.note))
     return table
+
+
+def _shape(shape: HeadGeometry) -> str:
+    """How many layers and heads there are, and in what layers differ."""
+    having = [shape.layers[layer] for layer in shape.attending]
+
+    def each(name: str) -> str:
+        return " or ".join(dict.fromkeys(str(getattr(layer, name)) for layer in having))
+
+    some = "" if len(having) == shape.n_layers else f" in {len(having)} of them"
+    return f"{shape.n_layers} layers, {each('n_heads')} heads ({each('n_kv_heads')} kv){some}, d_head {each('d_head')}"

@@ -12,6 +12,7 @@ import lens_heads as lh
 from lens_heads.heads.controls import Controls
 from lens_heads.model.forward import Cache, advance, prefill
 from lens_heads.model.geometry import head_geometry
+from lens_heads.report import tables
 from tests import witnesses
 from tests.conftest import random_trial
 
@@ -40,6 +41,26 @@ def test_layers_say_what_they_have() -> None:
     assert [(layer.n_kv_heads, layer.d_head, layer.window) for layer in gemma.layers] == [(2, 8, 6), (1, 16, None)]
     with pytest.raises(ValueError, match="gemma4 has 2 or 4 query heads per kv head, by layer"):
         _ = gemma.group
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("qwen3_next", "2 layers, 4 heads (2 kv) in 1 of them, d_head 8"),
+        ("gemma4", "2 layers, 4 heads (2 or 1 kv), d_head 8 or 16"),
+        ("granite", "2 layers, 4 heads (2 kv), d_head 8"),
+    ],
+)
+def test_the_report_says_in_what_layers_differ(name: str, said: str) -> None:
+    assert tables.checks(lh.check_model(witnesses.bridged(name))).title == f"{name}: {said}"
+
+
+def test_a_score_that_is_overwritten_is_no_hole(hybrid: Any, scores: lh.HeadScores) -> None:
+    """What is no head was decided when the scores were made."""
+    scores.values[1, 2] = torch.nan
+    assert len(scores.heads) == 4
+    with pytest.raises(ValueError, match="ranking 'dla' holds scores that are not finite"):
+        lh.ablation_curve(hybrid, [random_trial(90, n=40)], {"dla": scores}, ks=[1], controls=(), kind="zero")
 
 
 def test_a_place_without_a_head_is_named(hybrid: Any, scores: lh.HeadScores) -> None:
