@@ -40,6 +40,8 @@ class Packed:
     dtype: torch.dtype
     name: str
     weights: list[tuple[list[str], Tensor]]
+    constants: list[tuple[str, Tensor]]
+    """Buffers that no file holds, such as rotary frequencies: they stay float32 where a model is loaded in bfloat16."""
 
 
 def packed(model: Model) -> Packed:
@@ -73,14 +75,23 @@ def _parts(model: Model) -> Packed:
     bridge, shape = is_bridge(model), head_geometry(model)
     whole = model.original_model if bridge else model
     config = copy.deepcopy(whole.config if bridge else model.cfg)
-    return Packed(bridge, type(whole), config, model.tokenizer, model.cfg.dtype, shape.name, [])
+    stored = whole.state_dict()
+    buffers = whole.named_buffers(remove_duplicate=False)  # A bridge may hold a part in further places.
+    constants = [(_plain(name), held.detach().cpu()) for name, held in buffers if name not in stored]
+    return Packed(bridge, type(whole), config, model.tokenizer, model.cfg.dtype, shape.name, [], constants)
 
 
 def _made(parts: Packed, device: torch.device | str) -> Model:
     """A model with weights that the running generator draws."""
     with torch.device("cpu"):
         if parts.bridge:
-            fresh = _placed(parts.kind(parts.config).to(parts.dtype).eval(), device)
+            fresh = parts.kind(parts.config).to(parts.dtype).eval()
+            inside = dict(fresh.named_modules())
+            for name, held in parts.constants:
+                owner, _, last = name.rpartition(".")
+                if owner in inside:
+                    inside[owner].register_buffer(last, held.clone(), persistent=False)
+            fresh = _placed(fresh, device)
             options = {"hf_model": fresh, "tokenizer": parts.tokenizer, "dtype": parts.dtype}
             options |= {} if device == SEVERAL else {"device": device}
         else:
@@ -132,7 +143,12 @@ def _fill(fresh: Model, source: list[tuple[str, Tensor]], name: str) -> None:
 def _weights(model: Model) -> list[tuple[str, Tensor]]:
     """Names and tensors. In a bridge a tensor has several names, and longer ones with every further bridge around it."""
     held = (model.original_model if is_bridge(model) else model).state_dict()
-    return [(name.replace("_original_component.", ""), tensor) for name, tensor in held.items()]
+    return [(_plain(name), tensor) for name, tensor in held.items()]
+
+
+def _plain(name: str) -> str:
+    """A part's name without the bridges around it."""
+    return name.replace("_original_component.", "")
 
 
 def _not_copied(name: str, part: str) -> ValueError:

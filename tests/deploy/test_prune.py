@@ -115,7 +115,7 @@ def test_what_carries_heads_is_cut(name: str, tmp_path: Path) -> None:
     """Another kv head in each layer, so that nothing is right by chance; as transformers reads it, and as we do."""
     model = lh.load_model(family_folder(name, tmp_path / "whole"), device="cpu")
     shape = head_geometry(model)
-    heads = lh.units.query_heads([(0, 1), (1, 0)], shape.group)
+    heads = lh.units.query_heads([(layer, 1 - layer % 2) for layer in range(shape.n_layers)], shape.group)
     found = lh.prune(model, heads, tmp_path / "pruned", how="remove")
     expected = ablated(model, heads)
     plain = AutoModelForCausalLM.from_pretrained(found.path, attn_implementation="eager").eval()
@@ -144,7 +144,8 @@ def test_what_no_checkpoint_could_say_is_refused_before_anything_is_written(
     name: str, message: str, tmp_path: Path
 ) -> None:
     model = lh.load_model(family_folder(name, tmp_path / "whole"), device="cpu")
-    heads = lh.units.query_heads([(0, 1), (1, 0)], head_geometry(model).group)
+    shape = head_geometry(model)
+    heads = lh.units.query_heads([(layer, 1 - layer % 2) for layer in range(shape.n_layers)], shape.group)
     with pytest.raises(ValueError, match=message):
         lh.prune(model, heads, tmp_path / "new" / "pruned", how="remove")
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]

@@ -33,12 +33,12 @@ def scores(hybrid: Any) -> lh.HeadScores:
 
 def test_layers_say_what_they_have() -> None:
     shape = head_geometry(witnesses.bridged("qwen3_next"))
-    assert shape.attending == (1,)
-    assert [layer.mixer for layer in shape.layers] == ["linear attention", ""]
-    assert (shape.n_layers, shape.n_heads, shape.size, shape.group) == (2, 4, 4, 2)
-    assert shape.holes.tolist() == [[True] * 4, [False] * 4]
+    assert shape.attending == (1, 3)
+    assert [layer.mixer for layer in shape.layers] == ["linear attention", ""] * 2
+    assert (shape.n_layers, shape.n_heads, shape.size, shape.group) == (4, 4, 8, 2)
+    assert shape.holes.tolist() == [[True] * 4, [False] * 4] * 2
     gemma = head_geometry(witnesses.bridged("gemma4"))
-    assert [(layer.n_kv_heads, layer.d_head, layer.window) for layer in gemma.layers] == [(2, 8, 6), (1, 16, None)]
+    assert [(layer.n_kv_heads, layer.d_head, layer.window) for layer in gemma.layers] == [(2, 8, 6), (1, 16, None)] * 2
     with pytest.raises(ValueError, match="gemma4 has 2 or 4 query heads per kv head, by layer"):
         _ = gemma.group
 
@@ -46,9 +46,9 @@ def test_layers_say_what_they_have() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("qwen3_next", "2 layers, 4 heads (2 kv) in 1 of them, d_head 8"),
-        ("gemma4", "2 layers, 4 heads (2 or 1 kv), d_head 8 or 16"),
-        ("granite", "2 layers, 4 heads (2 kv), d_head 8"),
+        ("qwen3_next", "4 layers, 4 heads (2 kv) in 2 of them, d_head 8"),
+        ("gemma4", "4 layers, 4 heads (2 or 1 kv), d_head 8 or 16"),
+        ("granite", "4 layers, 4 heads (2 kv), d_head 8"),
     ],
 )
 def test_the_report_says_in_what_layers_differ(name: str, said: str) -> None:
@@ -58,15 +58,13 @@ def test_the_report_says_in_what_layers_differ(name: str, said: str) -> None:
 def test_a_score_that_is_overwritten_is_no_hole(hybrid: Any, scores: lh.HeadScores) -> None:
     """What is no head was decided when the scores were made."""
     scores.values[1, 2] = torch.nan
-    assert len(scores.heads) == 4
+    assert len(scores.heads) == 8
     with pytest.raises(ValueError, match="ranking 'dla' holds scores that are not finite"):
         lh.ablation_curve(hybrid, [random_trial(90, n=40)], {"dla": scores}, ks=[1], controls=(), kind="zero")
 
 
 def test_a_place_without_a_head_is_named(hybrid: Any, scores: lh.HeadScores) -> None:
-    said = (
-        r"head L0H1 does not exist: layer 0 of \w+ mixes tokens by .*, and has no attention heads; layers 1 have some"
-    )
+    said = r"head L0H1 does not exist: layer 0 of \w+ mixes tokens by .*, and has no attention heads; layers 1, 3 have some"
     with pytest.raises(ValueError, match=said), lh.ablate(hybrid, ["L0H1"], kind="zero"):
         pass
     with pytest.raises(ValueError, match="head L0H1 does not exist: layer 0 has 0 heads"):
@@ -74,7 +72,7 @@ def test_a_place_without_a_head_is_named(hybrid: Any, scores: lh.HeadScores) -> 
 
 
 def test_what_is_no_head_is_never_ranked_drawn_or_tested(scores: lh.HeadScores) -> None:
-    there = {f"L1H{head}" for head in range(4)}
+    there = {f"L{layer}H{head}" for layer in (1, 3) for head in range(4)}
     assert {str(head) for head in scores.ranking()} == there
     assert scores.values[0].isnan().all()
     assert set(scores.frame["name"]) == there
@@ -84,8 +82,8 @@ def test_what_is_no_head_is_never_ranked_drawn_or_tested(scores: lh.HeadScores) 
     assert scores.p_values()[0].isnan().all()
     assert 1 >= scores.reliability() > -1
     assert scores.stability(2).k == 2
-    with pytest.raises(ValueError, match="k=5: must be an integer from 0 to 4"):
-        scores.top(5)
+    with pytest.raises(ValueError, match="k=9: must be an integer from 0 to 8"):
+        scores.top(9)
     drawn = lh.sanity.random_ranking(scores)
     assert {str(head) for head in drawn.ranking()} == there
 
@@ -105,8 +103,8 @@ def test_figures_leave_the_places_empty(scores: lh.HeadScores) -> None:
 
 
 def test_scores_of_a_model_with_other_heads_are_refused(hybrid: Any, scores: lh.HeadScores) -> None:
-    dense = lh.HeadScores.from_trials("own", torch.rand(3, 2, 4), ["a", "b", "c"])
-    with pytest.raises(ValueError, match=r"has other heads than .*: 4 of the table are there"):
+    dense = lh.HeadScores.from_trials("own", torch.rand(3, 4, 4), ["a", "b", "c"])
+    with pytest.raises(ValueError, match=r"has other heads than .*: 8 of the table are there"):
         lh.ablation_curve(hybrid, [random_trial(90, n=40)], {"own": dense}, ks=[1], controls=(), kind="zero")
     with pytest.raises(ValueError, match="cannot be compared"):
         lh.compare.overlap(scores, dense, k=1)

@@ -27,6 +27,7 @@ from lens_heads.model.support import support
 from lens_heads.trials.pairs import TokenPair
 from tests import witnesses, zoo
 from tests.conftest import random_trial, tiny
+from tests.families import row
 from tests.pairs import trial_of
 
 TRIALS = [random_trial(seed) for seed in range(4)]
@@ -35,10 +36,14 @@ PAIR = trial_of(
 )
 
 
+LLAMA = row("OLMo 1")[1]
+"""The settings of a plain model with grouped heads."""
+
+
 @cache
 def made(kind: str, settings: str = "") -> Any:
     """A tiny Hugging Face model. `settings`: the name of further ones."""
-    given = {name: value for name, value in witnesses._LLAMA.items() if kind != "bert" or name != "num_key_value_heads"}
+    given = {name: value for name, value in LLAMA.items() if kind != "bert" or name != "num_key_value_heads"}
     given |= MORE.get(settings or kind, {})
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, **given)
@@ -78,7 +83,7 @@ def logprob(model: Any, trial: lh.EncodedTrial) -> float:
     return float(rows.gather(-1, trial.answer_tokens[:, None]).mean())
 
 
-ZEROS = lh.HeadScores.from_trials("made", torch.rand(2, 2, 4, generator=torch.Generator().manual_seed(0)), ["p", "q"])
+ZEROS = lh.HeadScores.from_trials("made", torch.rand(2, 4, 4, generator=torch.Generator().manual_seed(0)), ["p", "q"])
 EVERYTHING: dict[str, Callable[[Any], Any]] = {
     "score_heads": lambda m: lh.score_heads(m, TRIALS, "attention_mass", teacher_forced=True, progress=False),
     "score_heads of texts": lambda m: lh.score_heads(m, lh.plain_texts(["a b c d e f"]), "sink", progress=False),
@@ -154,9 +159,7 @@ def small_falcon(seed: int, parts: dict[str, bool]) -> Any:
 @pytest.mark.parametrize("kind", ["dynamic", "yarn"])
 def test_rotations_that_are_scaled_by_the_length(kind: str) -> None:
     scaled = {"rope_type": kind, "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 40}
-    config = AutoConfig.for_model(
-        "llama", **{**witnesses._LLAMA, "max_position_embeddings": 320, "rope_parameters": scaled}
-    )
+    config = AutoConfig.for_model("llama", **{**LLAMA, "max_position_embeddings": 320, "rope_parameters": scaled})
     torch.manual_seed(0)
     hf = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     hf.config.architectures = ["LlamaForCausalLM"]

@@ -290,10 +290,10 @@ def test_hooks_of_transformer_lens_are_no_ablation(name: str, tmp_path: Any) -> 
 
 def test_windows_and_chunks_are_those_of_the_configuration() -> None:
     shape = {name: lh.head_geometry(witnesses.bridged(name)) for name in ("exaone4", "gpt_neo", "llama4", "cohere2")}
-    assert shape["exaone4"].windows == shape["cohere2"].windows == (6, None)
-    assert shape["gpt_neo"].windows == (None, 6)
-    assert shape["llama4"].chunks == (6, None)
-    assert shape["llama4"].windows == (None, None)
+    assert shape["exaone4"].windows == shape["cohere2"].windows == (6, None) * 2
+    assert shape["gpt_neo"].windows == (None, 6) * 2
+    assert shape["llama4"].chunks == (8, None) * 2
+    assert shape["llama4"].windows == (None,) * 4
 
 
 def test_sinks_take_a_part_of_the_mass_and_that_is_right() -> None:

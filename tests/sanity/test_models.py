@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from lens_heads.model.identity import fingerprint, identify
 from lens_heads.sanity.models import _derangement
 from tests import planted, zoo
 from tests.conftest import random_trial, real_model, tiny
+from tests.families import family_folder
 from tests.test_real import PACKAGES
 
 CONTROLS = (lh.sanity.random_initialised, lh.sanity.shuffled_outputs)
@@ -167,6 +169,21 @@ def test_a_copy_has_the_weights_but_neither_hooks_nor_later_changes() -> None:
     assert not has_hooks(made)
     assert fingerprint(made) == fingerprint(model)
     assert torch.equal(logits(made), logits(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen2", "gemma4", "phi3", "qwen3-next", "gpt-oss"])
+def test_a_copy_in_half_precision_keeps_its_rotary_frequencies(name: str, tmp_path: Path) -> None:
+    """A model that is cast as a whole has them rounded to three digits; a loaded one has not."""
+    model = lh.load_model(family_folder(name, tmp_path), dtype="bfloat16")
+    assert torch.float32 in {held.dtype for held in model.original_model.buffers()}
+    made = copies.unpacked(copies.packed(model), "cpu")
+    assert fingerprint(made) == fingerprint(model)
+    assert torch.equal(logits(made), logits(model))
+    redrawn = dict(copies.redrawn(model, "untrained", 0).original_model.named_buffers())
+    for buffer, held in model.original_model.named_buffers():
+        assert redrawn[buffer].dtype == held.dtype
+        assert torch.equal(redrawn[buffer], held)
 
 
 def test_a_rebuilt_model_cannot_be_copied() -> None:

@@ -93,7 +93,7 @@ class Settings:
         if self.k > heads:
             raise ValueError(f"k={self.k}: the model has only {heads} heads")
         compact = draw_masks(DESIGNED[self.method][0], self.n_masks, *table, self.sparsity, seed=self.seed)
-        drawn = measured.table(compact.reshape(len(compact), -1), False)
+        drawn = measured.table(compact.reshape(len(compact), -1), fill=False)
         # A repeated mask gives the same number again, and in two folds would pass for a good prediction.
         _, first = np.unique(drawn.reshape(len(drawn), -1), axis=0, return_index=True)
         if len(first) < FOLDS:
@@ -283,7 +283,7 @@ def _sensed(
 def _tables(found: Fit, measured: MaskedMetric) -> Fit:
     """A fit of all heads as one of tables, with zeros, and NaN for the trials' coefficients, where there is no head."""
     names = ("coefficients", "raw", "support", "stability", "low", "high")
-    fields = {name: measured.table(getattr(found, name), 0) for name in names}
+    fields = {name: measured.table(getattr(found, name), fill=0) for name in names}
     return replace(found, per_trial=measured.table(found.per_trial), **fields)
 
 

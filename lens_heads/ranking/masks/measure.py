@@ -118,7 +118,7 @@ class MaskedMetric:
         """All heads, or kv groups."""
         return self.shape.every_head(unit=self.unit)
 
-    def table(self, values: np.ndarray, fill: Any = np.nan) -> np.ndarray:
+    def table(self, values: np.ndarray, *, fill: Any = np.nan) -> np.ndarray:
         """What is known of all heads, in order along the last axis, as tables [..., layer, head]; `fill` where there is none."""
         found = np.full((*values.shape[:-1], *self.units), fill, dtype=values.dtype)
         found[..., self.there] = values
