@@ -9,10 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 MOST_WORDS, MOST_BEFORE_PYTHON = 3_000, 200
 """Of the README: words outside code, and all words before its first Python, code included. The aims are 600 and 150."""
-MOST_CODE, MOST_LINES = 44_900, 54_810
+MOST_CODE, MOST_LINES = 45_300, 55_250
 """Of the package: lines outside docstrings, whose examples are tests, and all lines. The aim is far fewer; raised by 800
-for checks of users' slips, by 700 for trials whose question decides and checks of what is given side by side, and by 1,100 for
-the study of choices."""
+for checks of users' slips, by 700 for trials whose question decides and checks of what is given side by side, by 1,100 for
+the study of choices, and by 400 for linear heads."""
 
 
 def words(text: str) -> int:

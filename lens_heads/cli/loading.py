@@ -46,6 +46,9 @@ class Loading:
         ),
     ] = None
     trust_remote_code: TrustCode = False
+    linear_heads: Annotated[
+        bool, typer.Option("--linear-heads", help="Show the heads of linear attention and Mamba-2 of a hybrid, too.")
+    ] = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -60,6 +63,7 @@ class Loading:
         }
         given["device_map"] = parse_json(spread, "--device-map") if spread and spread[0] == "{" else spread
         given["trust_remote_code"] = self.trust_remote_code or None
+        given["linear_heads"] = self.linear_heads or None
         return {name: value for name, value in given.items() if value is not None}
 
     def load(self, name: str) -> Any:

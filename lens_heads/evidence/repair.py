@@ -83,7 +83,7 @@ def repair(
         True
     """
     shape, options = (
-        require(model, "repair", "edits"),
+        require(model, "repair", "edits", "pattern"),
         Run.of({**run, "batch_size": checks.whole_number("sets_per_pass", sets_per_pass)}),
     )
     chosen = list(dict.fromkeys(shape.check_heads(heads)))

@@ -23,7 +23,8 @@ class LayerGeometry:
     `d_head`: the width of a value. `window`: the sliding window in tokens, None for full attention. `chunk`: rows attend inside
     their own chunk of so many tokens only (Llama 4), None without. `mixer`: what else mixes tokens there, beside the heads
     (Falcon-H1) or in their place: "linear attention", "Mamba", "a convolution"; "" for nothing. `latent`: the values of all heads
-    are made of one latent (MLA), so that there are no kv heads, and `n_kv_heads` is `n_heads`.
+    are made of one latent (MLA), so that there are no kv heads, and `n_kv_heads` is `n_heads`. `linear`: what the heads are where
+    they are no heads of softmax attention, "gated delta rule" or "Mamba-2" (`load_model(linear_heads=True)`); "" for softmax.
     """
 
     n_heads: int
@@ -33,6 +34,7 @@ class LayerGeometry:
     chunk: int | None = None
     mixer: str = ""
     latent: bool = False
+    linear: str = ""
 
     @property
     def group(self) -> int:
@@ -111,10 +113,24 @@ class HeadGeometry:
         """The layers that have heads."""
         return tuple(at for at, layer in enumerate(self.layers) if layer.n_heads)
 
+    @cached_property
+    def softmax(self) -> tuple[int, ...]:
+        """The layers whose heads are those of softmax attention."""
+        return tuple(at for at in self.attending if not self.layers[at].linear)
+
+    @cached_property
+    def linear(self) -> dict[str, list[int]]:
+        """The layers of linear heads, by what these are."""
+        found: dict[str, list[int]] = {}
+        for at, layer in enumerate(self.layers):
+            if layer.linear:
+                found.setdefault(layer.linear, []).append(at)
+        return found
+
     @property
     def stateful(self) -> bool:
         """Whether some layer keeps a state of all tokens so far, in place of keys and values."""
-        return any(layer.mixer for layer in self.layers)
+        return any(layer.mixer or layer.linear for layer in self.layers)
 
     @cached_property
     def group(self) -> int:

@@ -86,7 +86,7 @@ def look(
     # A view wants a needle, which nothing here reads.
     stand_in = replace(encoded, needle=encoded.needle or (0, 1))
     directions = Directions(model, shape, direction)
-    require(model, "look", "pattern", "values", "writes", "unembedding", *(("closing",) if directions.exact else ()))
+    require(model, "look", "weights", "values", "writes", "unembedding", *(("closing",) if directions.exact else ()))
     with torch.no_grad(), evaluating(model):
         batch = prepared(model, [stand_in], teacher_forced=not generated, max_new_tokens=room, chunk=chunk)
         if not batch.rows[0].steps:

@@ -202,7 +202,8 @@ def mean_activations(
     encoded = encode_all(
         islice(several(trials), n), model.tokenizer, shape.n_ctx, d_vocab=shape.d_vocab, answered=False
     )
-    names = {f"blocks.{layer}.attn.hook_{kind}": (kind, layer) for kind in ("z", "q") for layer in shape.attending}
+    names = {f"blocks.{layer}.attn.hook_z": ("z", layer) for layer in shape.attending}
+    names |= {f"blocks.{layer}.attn.hook_q": ("q", layer) for layer in shape.softmax}
 
     def work(batch: list[EncodedTrial]) -> list[Result]:
         return [Result({"sums": summed(trial)}, {}) for trial in batch]
@@ -213,6 +214,7 @@ def mean_activations(
         for name, parts in seen.items():
             kind, layer = names[name]
             sums[kind][layer] = _by_head(torch.cat(parts, 1), shape, layer).sum(0)
+        sums["q"] = {layer: sums["q"].get(layer, torch.zeros_like(z)) for layer, z in sums["z"].items()}
         return torch.stack([shape.stacked(found, heads=-2) for found in sums.values()])
 
     results = engine.run(encoded, work, progress=progress, description="mean activations")

@@ -249,7 +249,11 @@ class Kind:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-NEEDS: dict[str, tuple[Need, ...]] = {"hook_z": ("writes",), "hook_q": ("queries",), "hook_pattern": ("edits",)}
+NEEDS: dict[str, tuple[Need, ...]] = {
+    "hook_z": ("writes",),
+    "hook_q": ("queries",),
+    "hook_pattern": ("edits", "pattern"),
+}
 """What editing the activation at each hook rests on."""
 
 KINDS: dict[str, Kind] = {

@@ -108,7 +108,7 @@ def adapting(name: str, config: Any) -> Iterator[None]:
     architecture = architecture_of(config)
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError, OSError):
+    except (MemoryError, torch.OutOfMemoryError, OSError, UnsuitedError):
         raise
     except ImportError as error:
         why = f"needs a package that is not installed ({reason(error)})"
@@ -152,6 +152,12 @@ def attentions(model: Any) -> dict[int, Any]:
     """The attention of every layer that has one, by layer."""
     found = {layer: getattr(block, "attn", None) for layer, block in enumerate(model.blocks)}
     return {layer: attention for layer, attention in found.items() if attention is not None}
+
+
+def linear(attention: Any) -> str:
+    """What the heads of a `LinearHeads` are; "" for attention."""
+    found = getattr(attention, "linear", "")
+    return found if isinstance(found, str) else ""
 
 
 def output_projection(attention: Any) -> Any | None:

@@ -55,6 +55,7 @@ class CheckReport(Tabled):
 
 NEEDS = (
     "pattern",
+    "weights",
     "values",
     "edits",
     "queries",

@@ -40,6 +40,8 @@ class Packed:
     dtype: torch.dtype
     name: str
     weights: list[tuple[list[str], Tensor]]
+    linear: bool
+    """Whether linear heads are shown."""
     constants: list[tuple[str, Tensor]]
     """Buffers that no file holds, such as rotary frequencies: they stay float32 where a model is loaded in bfloat16."""
 
@@ -78,7 +80,9 @@ def _parts(model: Model) -> Packed:
     stored = whole.state_dict()
     buffers = whole.named_buffers(remove_duplicate=False)  # A bridge may hold a part in further places.
     constants = [(_plain(name), held.detach().cpu()) for name, held in buffers if name not in stored]
-    return Packed(bridge, type(whole), config, model.tokenizer, model.cfg.dtype, shape.name, [], constants)
+    return Packed(
+        bridge, type(whole), config, model.tokenizer, model.cfg.dtype, shape.name, [], bool(shape.linear), constants
+    )
 
 
 def _made(parts: Packed, device: torch.device | str) -> Model:
@@ -99,7 +103,7 @@ def _made(parts: Packed, device: torch.device | str) -> Model:
             fresh = parts.kind(parts.config, tokenizer=parts.tokenizer).eval()
             options = {}
     if parts.bridge:
-        fresh = boot_bridge(parts.name, None, options)
+        fresh = boot_bridge(parts.name, None, options, parts.linear)
         agree(fresh)
     fresh.cfg.model_name = parts.name
     return fresh

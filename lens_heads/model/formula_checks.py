@@ -23,6 +23,7 @@ from lens_heads.model.multipliers import logit_multiplier, residual_multiplier
 from lens_heads.model.norms import frozen_norm, post_attention_norm
 from lens_heads.model.noted_queries import NotedQueries
 from lens_heads.model.probe_run import ENDS, ROWS, Check, ProbeRun, relative, run
+from lens_heads.model.recurrence import DELTA
 from lens_heads.model.rope import fixed_below
 
 EDIT = 0.5
@@ -42,24 +43,37 @@ def causal(one: ProbeRun) -> Check:
 
 
 def patterns(one: ProbeRun) -> list[Check]:
-    """Patterns are distributions over what a row reaches; a sink that is learned may take a part of the mass."""
-    sums, leaks, sink = 0.0, 0.0, 0.0
-    for layer in one.shape.attending:
-        pattern = one.pattern(layer)
-        rows = torch.arange(pattern.shape[-1], device=pattern.device)
-        hidden = ~one.shape.reaches(layer, rows[:, None], rows)
-        mass = pattern.sum(-1)
+    """Patterns are distributions; a sink that is learned may take a part of the mass, and linear heads have none."""
+    sums, sink = 0.0, 0.0
+    for layer in one.shape.softmax:
+        mass = one.pattern(layer).sum(-1)
         if has_sinks(one.model, layer):
             sink = max(sink, float((1 - mass).max()))
             mass = mass.clamp(min=1)
         sums = max(sums, float((mass - 1).abs().max()))
+    taken = f"learned sinks take up to {sink:.2f} of a row" if sink else ""
+    summing = Check("patterns sum to one", sums, one.tolerance, taken)
+    return [*_without_softmax(one, "every head has an attention pattern"), summing]
+
+
+def weights(one: ProbeRun) -> Check:
+    """Patterns, or the weights of linear heads, are of what a row reaches."""
+    leaks = 0.0
+    for layer in one.shape.attending:
+        pattern = one.pattern(layer)
+        rows = torch.arange(pattern.shape[-1], device=pattern.device)
+        hidden = ~one.shape.reaches(layer, rows[:, None], rows)
         leaks = max(leaks, float(pattern[:, hidden].abs().max()) if hidden.any() else 0.0)
     windows = sorted({reach for reach in (*one.shape.windows, *one.shape.chunks) if reach})
-    taken = f"learned sinks take up to {sink:.2f} of a row" if sink else ""
-    return [
-        Check("patterns sum to one", sums, one.tolerance, taken),
-        Check("patterns are causal and inside the window", leaks, 0, f"windows {windows}" if windows else "no windows"),
-    ]
+    note = f"windows {windows}" if windows else "no windows"
+    return Check("patterns are causal and inside the window", leaks, 0, note)
+
+
+def _without_softmax(one: ProbeRun, name: str) -> list[Check]:
+    """A check that fails on the layers of linear heads, if there are any."""
+    layers = [f"{', '.join(map(str, at))} ({kind})" for kind, at in one.shape.linear.items()]
+    note = f"linear heads in layers {' and '.join(layers)}: load the model without linear_heads for this"
+    return [Check(name, float("inf"), 0, note)] if layers else []
 
 
 def has_sinks(model: Model, layer: int) -> bool:
@@ -78,7 +92,7 @@ def values(one: ProbeRun) -> Check:
     """z is the pattern times the values of the head's kv group; or that times a gate which does not depend on the pattern.
 
     Any z is some g times A v. What is a gate, or a norm with its scale frozen, stays the same when the pattern is edited, up to
-    one factor for a row.
+    one factor for a row, or for each head of it where heads have norms of their own.
     """
     gated = gates(one)
     plain = [layer for layer in one.shape.attending if layer not in gated]
@@ -92,13 +106,14 @@ def values(one: ProbeRun) -> Check:
 
 
 def _gate_moves(one: ProbeRun, layer: int) -> float:
-    """How much g of a layer changes, apart from a factor for each row, when its pattern is edited."""
+    """How much g of a layer changes, apart from a factor for each row, or each of its heads, when its pattern is edited."""
     other = run(one.model, one.ids, one.tolerance, [_flatten(one.shape, layer)])
     (read, z), (read_, z_) = ((each.read(layer), each.z(layer)) for each in (one, other))
     enough = torch.minimum(read.abs(), read_.abs()) > 1e-2 * read.abs().amax((1, 2), keepdim=True)
     enough &= (z.abs() > 1e-3 * z.abs().max()) & enough.sum((1, 2), keepdim=True).bool()
     ratio = torch.where(enough, (z_ * read) / torch.where(enough, read_ * z, 1), torch.nan)
-    middle = ratio.flatten(1).nanmedian(1).values[:, None, None]
+    apart = ratio if one.shape.layers[layer].linear == DELTA else ratio.flatten(1)[:, None]
+    middle = apart.nanmedian(-1, keepdim=True).values
     return float(torch.nan_to_num(ratio / middle - 1).abs().max())
 
 
@@ -126,6 +141,9 @@ def edits(one: ProbeRun) -> Check:
 
 def queries(one: ProbeRun) -> Check:
     """Queries set to zero change every layer's pattern."""
+    name = "an edited query moves the pattern"
+    if linear := _without_softmax(one, name):
+        return linear[0]
 
     def zero(q: Tensor, hook: Any) -> Tensor:
         return torch.zeros_like(q)
@@ -133,7 +151,7 @@ def queries(one: ProbeRun) -> Check:
     layers = one.shape.attending
     other = run(one.model, one.ids, one.tolerance, [(f"blocks.{layer}.attn.hook_q", zero) for layer in layers])
     still = [layer for layer in layers if torch.equal(one.pattern(layer), other.pattern(layer))]
-    return Check("an edited query moves the pattern", float(len(still)), 0, "queries set to zero")
+    return Check(name, float(len(still)), 0, "queries set to zero")
 
 
 def stream(one: ProbeRun) -> list[Check]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lens_heads.model import attending
-from lens_heads.model.architectures import attentions, mixer_of
+from lens_heads.model.architectures import attentions, linear, mixer_of
 from lens_heads.model.attending import Attend
 from lens_heads.model.changes import changing
 from lens_heads.model.geometry import Model, head_geometry, is_bridge
@@ -75,7 +75,10 @@ class Cache:
 
     def values(self, layer: int) -> Float[Tensor, "batch kv_head key d_head"]:
         """The value vectors of every position so far."""
-        return self.layers[layer].values if self.bridge else self.layers[layer].past_values.transpose(1, 2)
+        held = self.layers[layer]
+        if hasattr(held, "reader"):  # Linear heads.
+            return held.reader(held.keys)
+        return held.values if self.bridge else held.past_values.transpose(1, 2)
 
     @property
     def row_bytes(self) -> int:
@@ -177,7 +180,9 @@ class Cache:
 
 def store_of(model: Model) -> Any | None:
     """An empty cache for a bridge of which some layers keep states or nothing; None for one with attention in every layer."""
-    if len(attentions(model)) == len(model.blocks) and not any(map(mixer_of, model.blocks)):
+    found = attentions(model)
+    stateful = any(map(linear, found.values())) or any(map(mixer_of, model.blocks))
+    if len(found) == len(model.blocks) and not stateful:
         return None
     from lens_heads.model.states import store_for
 
@@ -312,7 +317,7 @@ def fast_attention(model: Model, alike: Cache | None = None, attend: Attend | No
         attending.check_free(config, attend)
         change.note(partial(setattr, config, "_attn_implementation", config._attn_implementation))
         config._attn_implementation = "sdpa" if attend is None else attending.NAME
-        attention = [(one, one.original_component.forward) for one in attentions(model).values()]
+        attention = [(one, one.original_component.forward) for one in attentions(model).values() if not linear(one)]
         with (
             running(model, [*attention, *unwatched_norms(model)]),
             nullcontext() if attend is None else attending.attending(attend),
@@ -343,9 +348,12 @@ def _avoids(model: Model, shortcut: str) -> bool:
 def notes_queries(model: Model) -> bool:
     """Whether a forward can note its last rows' queries (`noted_queries`), from which their patterns follow, and their z.
 
-    Not where the wrapped attention bypasses the hook on z (GPT-2's kind, whose queries, keys and values are one projection).
+    Not with linear heads, which read by no query alone, and not where the wrapped attention bypasses the hook on z (GPT-2's
+    kind, whose queries, keys and values are one projection).
     """
     if not takes_attention(model) or hooked_inside_attention(model) or _avoids(model, "noted"):
+        return False
+    if any(map(linear, attentions(model).values())):
         return False
     first, attention = next(iter(attentions(model).items()))
     z = model.hook_dict[f"blocks.{first}.attn.hook_z"]
@@ -361,7 +369,7 @@ def _sdpa_is_exact(model: Model) -> bool:
     if _avoids(model, "fast"):
         return False
     shape, every = head_geometry(model), attentions(model)
-    q_norm = getattr(every[shape.attending[0]], "q_norm", None)
+    q_norm = next((getattr(one, "q_norm", None) for one in every.values() if not linear(one)), None)
     # In half precision the bridge's norm over a whole projection (OLMo) leaves the keys in float32, unlike those in a cache
     # filled by sdpa, so eager attention and sdpa cannot share one.
     mixes = model.cfg.dtype == torch.float32 or q_norm is None or q_norm.weight.numel() == shape.d_head

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lens_heads.heads.geometry import HeadGeometry, LayerGeometry
-from lens_heads.model.architectures import check_parts, mixer_of, output_projection, stored_output
+from lens_heads.model.architectures import check_parts, linear, mixer_of, output_projection, stored_output
 from lens_heads.model.norms import is_rms, post_attention_norm
 
 Model: TypeAlias = Any
@@ -78,6 +78,8 @@ def _layer(model: Model, layer: int, bridge: bool) -> LayerGeometry:
     mixer = mixer_of(block)
     if getattr(block, "attn", None) is None:
         return LayerGeometry(0, 0, 0, mixer=mixer)
+    if kind := linear(block.attn):
+        return LayerGeometry(block.attn.n_heads, block.attn.n_heads, block.attn.d_head, linear=kind)
     inner = getattr(block.attn, "original_component", None)
     own = getattr(inner, "v_head_dim", None) or getattr(inner, "head_dim", None)
     group, stored = getattr(inner, "num_key_value_groups", None), stored_output(block.attn)

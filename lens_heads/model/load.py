@@ -40,6 +40,7 @@ class LoadOptions(TypedDict, total=False):
     revision: str | None
     trust_remote_code: Annotated[bool, Default(False)]
     prepend_bos: bool | None
+    linear_heads: Annotated[bool, Default(False)]
 
 
 def dtype_of(given: torch.dtype | str | None, device: torch.device | str | None) -> torch.dtype:
@@ -72,6 +73,7 @@ def load_model(
     revision: str | None = None,
     trust_remote_code: bool = False,
     prepend_bos: bool | None = None,
+    linear_heads: bool = False,
 ) -> Model:
     """Load a model with its weights as stored, ready for every function here.
 
@@ -88,6 +90,9 @@ def load_model(
         prepend_bos: whether prompts begin with a BOS. None: as the model's own tokenizer does, so not for Pythia, Qwen or
             SmolLM2, which never saw one, though TransformerLens puts one there. True is for comparing with results that
             were made so.
+        linear_heads: show the heads of linear attention (gated delta rule) and Mamba-2 in the layers of a hybrid that have those
+            alone. What reads writes then ranks, ablates and patches them with the others, by exact signed weights of earlier
+            positions in the place of a pattern (`lens_heads/model/recurrence.py`); what reads attention is refused.
 
     After loading, a few tokens are run once, so that a model that breaks does so here.
 
@@ -108,6 +113,7 @@ def load_model(
     """
     chosen: LoadOptions = {"device": device, "dtype": dtype, "lens": lens, "device_map": device_map}
     chosen |= {"revision": revision, "trust_remote_code": trust_remote_code, "prepend_bos": prepend_bos}
+    chosen["linear_heads"] = linear_heads
     check_loading(name, **chosen)
     source = local_source(name)
     if device is None and device_map is None:
@@ -122,7 +128,7 @@ def load_model(
             model = _boot_hooked(str(name), options)
         else:
             options |= {"trust_remote_code": True} if trust_remote_code else {}
-            model = boot_bridge(str(name), source, options)
+            model = boot_bridge(str(name), source, options, linear_heads)
             check_bridge(str(name), model)
     if model.tokenizer is None:
         raise ValueError(f"{name} has no tokenizer: put its tokenizer files beside the weights")
@@ -140,8 +146,11 @@ def check_loading(name: str | Path, **options: Unpack[LoadOptions]) -> None:
         raise ValueError("device and device_map are mutually exclusive: pass only one")
     if lens not in (None, "bridge", "hooked"):
         raise ValueError(f"lens={lens!r}: use 'bridge' or 'hooked'")
-    if not isinstance(trusted, bool):
-        raise TypeError(f"trust_remote_code={trusted!r:.60}: must be True or False")
+    for option, given in (("trust_remote_code", trusted), ("linear_heads", options.get("linear_heads", False))):
+        if not isinstance(given, bool):
+            raise TypeError(f"{option}={given!r:.60}: must be True or False")
+    if options.get("linear_heads") and lens == "hooked":
+        raise ValueError("linear_heads=True needs a TransformerBridge: omit lens=")
     if not isinstance(bos, bool | None):
         raise ValueError(f"prepend_bos={bos!r}: use True, False, or None for what the model's own tokenizer does")
     if device is not None:
@@ -203,10 +212,11 @@ def _check_device(device: str | torch.device) -> None:
         ) from None
 
 
-def boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Model:
+def boot_bridge(name: str, source: Path | None, options: dict[str, Any], linear_heads: bool = False) -> Model:
     """A TransformerBridge with HookedTransformer's hook names and raw weights; `options` of `boot_transformers`.
 
-    ValueError for an architecture that TransformerLens has no adapter for, or whose adapter breaks.
+    ValueError for an architecture that TransformerLens has no adapter for, or whose adapter breaks; with `linear_heads`, for one
+    without such heads.
     """
     from transformer_lens.model_bridge import TransformerBridge
 
@@ -225,6 +235,10 @@ def boot_bridge(name: str, source: Path | None, options: dict[str, Any]) -> Mode
         # VaultGemma's adapter says no, because of processed weights alone; none are processed here.
         model.adapter.supports_compatibility_mode = True
         mend(model)
+        if linear_heads:
+            from lens_heads.model.linear_heads import show_linear_heads
+
+            show_linear_heads(model, name)
         model.enable_compatibility_mode(no_processing=True, disable_warnings=True)
     model.eval()
     return model

@@ -89,7 +89,9 @@ class ProbeRun:
         return self.ids[None].to(self.model.W_U.device)
 
 
-HOOKS = ("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_pattern", "attn.hook_z")
+HOOKS = ("attn.hook_pattern", "attn.hook_z")
+ASKED = ("attn.hook_q", "attn.hook_k", "attn.hook_v")
+"""Of softmax attention, beside `HOOKS`."""
 ENDS = ("hook_resid_pre", "hook_resid_post")
 STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 
@@ -98,6 +100,7 @@ def run(model: Model, ids: Int[Tensor, " position"], tolerance: float, hooks: An
     """Run a prompt under some hooks and note everything."""
     shape = head_geometry(model)
     names = [f"blocks.{layer}.{hook}" for layer in shape.attending for hook in (*HOOKS, *STREAM)]
+    names += [f"blocks.{layer}.{hook}" for layer in shape.softmax for hook in ASKED]
     names += [
         f"blocks.{layer}.{hook}" for layer in range(shape.n_layers) if layer not in shape.attending for hook in ENDS
     ]

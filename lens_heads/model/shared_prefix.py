@@ -36,7 +36,7 @@ class SharedPrefix(Attend):
     def __init__(self, store: Any) -> None:
         # Layers that keep a state have one of every variant.
         self.layers = store.layers = [
-            _Before(layer.keys[:1], layer.values[:1]) if hasattr(layer, "keys") else layer for layer in store.layers
+            _Before(layer.keys[:1], layer.values[:1]) if hasattr(layer, "values") else layer for layer in store.layers
         ]
 
     def __call__(

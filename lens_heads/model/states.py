@@ -60,6 +60,8 @@ class StateLayer(LinearAttentionLayer):
         self.record_past = True  # Else a single token would write into the convolution's state in place.
         self.conv_states, self.recurrent_states = Own(self.conv_states), Own(self.recurrent_states)
         self.marked: dict[int, States] = {}
+        self.keys: Tensor | None = None
+        """What linear heads read of every position, where a model shows them."""
 
     def __copy__(self) -> StateLayer:
         """Another layer with tables of its own, which updates write into."""

@@ -43,6 +43,7 @@ Need: TypeAlias = Literal[
     "causal",
     "cached",
     "pattern",
+    "weights",
     "values",
     "writes",
     "unembedding",
@@ -58,6 +59,7 @@ _MEASURED: dict[str, tuple[Callable[[ProbeRun], Check | list[Check]], str]] = {
     "causal": (formula_checks.causal, "load a causal language model"),
     "cached": (formula_checks.chunked, "use another model, or another version of transformers"),
     "pattern": (formula_checks.patterns, "use methods that read no attention pattern, such as dla and patching"),
+    "weights": (formula_checks.weights, "use methods that read z alone: dla, patching, ablation"),
     "values": (formula_checks.values, "use methods that read z alone: dla, patching, ablation"),
     "writes": (formula_checks.stream, "use attention scores, which read patterns alone"),
     "unembedding": (formula_checks.unembedding, "use attention scores, ablation or patching"),
@@ -68,7 +70,7 @@ _MEASURED: dict[str, tuple[Callable[[ProbeRun], Check | list[Check]], str]] = {
     "joined": (formula_checks.joined, "run one head at a time"),
 }
 """How each identity is measured, and what is left to do where it fails."""
-FIRST = ("causal", "cached", "pattern", "values", "writes", "unembedding", "closing")
+FIRST = ("causal", "cached", "pattern", "weights", "values", "writes", "unembedding", "closing")
 """What is measured when a model is first used; the others when something first needs them."""
 
 
@@ -121,7 +123,8 @@ def require(model: Model, what: str, *needs: Need) -> HeadGeometry:
     shape = head_geometry(model)
     check_beginning(model)
     known = support(model, *needs)
-    for need in ("causal", "cached", *needs):
+    within = ("weights",) if "pattern" in needs else ()
+    for need in ("causal", "cached", *within, *needs):
         check = known.failed(need)
         if check is not None:
             note = f"; {check.note}" if check.note else ""

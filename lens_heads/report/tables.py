@@ -239,4 +239,6 @@ def _shape(shape: HeadGeometry) -> str:
         return " or ".join(dict.fromkeys(str(getattr(layer, name)) for layer in having))
 
     some = "" if len(having) == shape.n_layers else f" in {len(having)} of them"
-    return f"{shape.n_layers} layers, {each('n_heads')} heads ({each('n_kv_heads')} kv){some}, d_head {each('d_head')}"
+    linear = "".join(f"; {kind} in layers {', '.join(map(str, at))}" for kind, at in shape.linear.items())
+    heads = f"{each('n_heads')} heads ({each('n_kv_heads')} kv){some}"
+    return f"{shape.n_layers} layers, {heads}, d_head {each('d_head')}{linear}"

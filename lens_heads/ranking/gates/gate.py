@@ -74,7 +74,7 @@ class Gate(ABC):
     @property
     def needs(self) -> tuple[Need, ...]:
         """What the edit rests on (`model.support`)."""
-        return ("gradients", "writes") if self.fast else ("gradients", "edits")
+        return ("gradients", "writes") if self.fast else ("gradients", "edits", "pattern")
 
     @abstractmethod
     def start(self, shape: HeadGeometry, seed: int) -> Float[Tensor, "layer ..."]:

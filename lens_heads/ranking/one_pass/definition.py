@@ -45,8 +45,10 @@ REMEDIES: dict[Probe, str] = {
     "pair": "pass lh.context_pairs(trials)",
     "weights": "pass lh.token_maps(maps)",
 }
-PARTS = ("pattern", "values", "writes", "unembedding")
-"""What a method of needles may rest on: attention, values, what heads write, and its read-out by the unembedding."""
+PHI = ("weights", "values", "writes", "unembedding")
+"""What contributions rest on: the weight of a position, its value, what heads write, and its read-out by the unembedding."""
+PARTS = ("pattern", *PHI)
+"""What a method of needles may rest on: attention, where weights are shares of it, and what contributions rest on."""
 COUNTED = ("counted", "repeats", "seen_before")
 """The properties of a `RowView` that say which rows a mean runs over."""
 NEEDS = ("received", "q_mean", "distractors", "wrong")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.ranking.one_pass.definition import PARTS, Reading, Scorer
+from lens_heads.ranking.one_pass.definition import PHI, Reading, Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
 from lens_heads.ranking.one_pass.scorers.dla import dla
 
@@ -25,9 +25,7 @@ def locos_choice(view: LayerView) -> Float[Tensor, "*span head"]:
 
 
 def _scorer(name: str, score: Callable[[LayerView], Tensor], direction: Reading, paper: str, label: str) -> Scorer:
-    needs, reads = (
-        ({"wrong", "distractors"}, PARTS) if score is locos_choice else ({"wrong"}, ("writes", "unembedding"))
-    )
+    needs, reads = ({"wrong", "distractors"}, PHI) if score is locos_choice else ({"wrong"}, ("writes", "unembedding"))
     return Scorer(
         name,
         score,

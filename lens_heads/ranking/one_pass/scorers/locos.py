@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from lens_heads.ranking.one_pass.definition import Scorer
+from lens_heads.ranking.one_pass.definition import PHI, Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
 
 
@@ -21,11 +21,11 @@ SCORERS = (
     Scorer(
         "locos", locos, "answer", True, "Gema et al., arXiv 2607.01002",
         fails="credits a head with the token it names; heads that say that an answer follows write other tokens",
-        label="LOCOS", unit="logits", marker=("#0072B2", "circle"),
+        label="LOCOS", unit="logits", marker=("#0072B2", "circle"), reads=frozenset(PHI),
     ),
     Scorer(
         "locos_exact", locos, "answer", True, "LOCOS through the norms, arXiv 2607.01002", direction="exact",
         fails="as locos; norms are frozen at their values, which ablation would change", label="LOCOS, exact", unit="logits",
-        marker=("#003F66", "circle-open"),
+        marker=("#003F66", "circle-open"), reads=frozenset(PHI),
     ),
 )  # fmt: skip

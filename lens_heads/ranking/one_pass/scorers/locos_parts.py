@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lens_heads.ranking.one_pass.definition import Scorer
+from lens_heads.ranking.one_pass.definition import PHI, Scorer
 from lens_heads.ranking.one_pass.layer_view import LayerView
 
 BESIDE = 2
@@ -48,14 +48,14 @@ def _part(view: LayerView, which: Bool[Tensor, " position"]) -> Float[Tensor, " 
 SCORERS = (
     Scorer(
         "locos_name", locos_name, paper="the part of LOCOS from the answer's own tokens", reads_needle=False, only_named=True,
-        unit="logits", fails="zero where the needle never names the answer",
+        unit="logits", reads=frozenset(PHI), fails="zero where the needle never names the answer",
     ),
     Scorer(
         "locos_beside", locos_beside, paper="the part of LOCOS beside these", reads_needle=False, only_named=True,
-        unit="logits", fails="zero where the needle never names the answer",
+        unit="logits", reads=frozenset(PHI), fails="zero where the needle never names the answer",
     ),
     Scorer(
         "locos_rest", locos_rest, paper="the part of LOCOS from the rest of the needle", reads_needle=False, only_named=True,
-        unit="logits", fails="holds whatever the answer's own tokens do not account for",
+        unit="logits", reads=frozenset(PHI), fails="holds whatever the answer's own tokens do not account for",
     ),
 )  # fmt: skip
