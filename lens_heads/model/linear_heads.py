@@ -124,10 +124,13 @@ def show_linear_heads(model: Any, name: str) -> None:
         heads = LinearHeads(old.name, mixer)
         setattr(block.original_component, old.name, heads)
         block.add_module("attn", heads)
-        if hasattr(
-            block, "residual_contribution_scale"
-        ):  # Granite: what is written is multiplied outside of the module.
-            block.submodules["attn"] = heads
+        block.submodules = {name: one for name, one in block.submodules.items() if name != part} | {"attn": heads}
+        moved = {
+            name: to for name, to in block.hook_aliases.items() if isinstance(to, str) and to.startswith(f"{part}.")
+        }
+        block.hook_aliases = block.hook_aliases | {name: f"attn.{to[len(part) + 1 :]}" for name, to in moved.items()}
+        # Granite: what is written is multiplied outside of the module.
+        if hasattr(block, "residual_contribution_scale"):
             block.hook_attn_out = HookPoint()
         shown += 1
     if not shown:

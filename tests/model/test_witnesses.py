@@ -301,3 +301,16 @@ def test_sinks_take_a_part_of_the_mass_and_that_is_right() -> None:
     (row,) = [check for check in report.checks if check.name == "patterns sum to one"]
     assert row.passed
     assert "sinks" in row.note
+
+
+def test_what_a_learned_sink_takes() -> None:
+    """1 - the sum of each row of transformers' own attention, mean over the rows of a text after the first."""
+    text = "a learned sink takes a share of every row"
+    model = witnesses.bridged("gpt_oss")
+    found = lh.rank(model, lh.plain_texts([text]), "learned_sink", progress=False)["learned_sink"]
+    tokens = torch.tensor([model.tokenizer(text).input_ids])
+    rows = witnesses.plain("gpt_oss")(tokens, output_attentions=True, use_cache=False).attentions
+    expected = torch.stack([1 - layer[0, :, 1:].detach().sum(-1).mean(-1) for layer in rows])
+    torch.testing.assert_close(found.values, expected, atol=1e-5, rtol=1e-4)
+    assert 0.01 < float(expected.min())
+    assert float(expected.max()) < 0.99

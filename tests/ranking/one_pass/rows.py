@@ -57,6 +57,10 @@ def sink(A: Tensor, rows: list[int], text: Any) -> float:
     return sum(float(A[t, 0]) for t in rows) / len(rows)
 
 
+def learned_sink(A: Tensor, rows: list[int], text: Any) -> float:
+    return sum(1 - sum(float(a) for a in A[t]) for t in rows) / len(rows)
+
+
 def entropy(A: Tensor, rows: list[int], text: Any) -> float:
     total = 0.0
     for t in rows:
@@ -76,5 +80,6 @@ def receiver(A: Tensor, rows: list[int], text: Any) -> float:
 
 
 LOOPS = {
-    one.__name__: one for one in (previous, duplicate, induction, echo, span, span_tokens, sink, entropy, receiver)
+    one.__name__: one
+    for one in (previous, duplicate, induction, echo, span, span_tokens, sink, learned_sink, entropy, receiver)
 }
