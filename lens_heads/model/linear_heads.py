@@ -116,8 +116,8 @@ def show_linear_heads(model: Any, name: str) -> None:
     for block in model.blocks:
         if getattr(block, "attn", None) is not None:
             continue
-        part = next((part for part in MIXERS if part in block._modules), None)
-        mixer = getattr(block._modules.get(part), "original_component", None) if part else None
+        part = next((part for part in MIXERS if part in block._modules), "")
+        mixer = getattr(block._modules.get(part), "original_component", None)
         if mixer is None or not kind_of(mixer):
             continue
         old = block._modules.pop(part)
