@@ -24,7 +24,6 @@ from lens_heads.ranking.one_pass.definition import PHI, Scorer
 from lens_heads.sanity.planted_weights import byte_tokenizer
 from tests import witnesses
 from tests.conftest import random_trial
-from tests.scripts import script
 
 KINDS = {
     "qwen3_next": ("linear_attn", "norm", "out_proj"),
@@ -247,17 +246,3 @@ def test_a_model_without_any_is_refused(name: str, said: str, tmp_path: Path) ->
         ValueError, match=f"{said}ForCausalLM has no layer of linear heads .*load it without linear_heads"
     ):
         lh.load_model(tmp_path, linear_heads=True)
-
-
-@pytest.mark.slow
-def test_the_trained_hybrid_is_made_and_measured(tmp_path: Path) -> None:
-    """The benchmark's own functions, on a model of a few steps: the table has every ranking, and its heads are real ones."""
-    made = script("linear_heads")
-    made.trained(str(tmp_path), 40, 0)
-    model = lh.load_model(tmp_path, linear_heads=True)
-    shape = head_geometry(model)
-    assert shape.linear == {"gated delta rule": [1, 2]}
-    found = made.measured(model, 0, select=6, test=12)
-    assert {row["ranking"] for row in found["damage"]} == {*found["top"], "random"}
-    for heads in found["top"].values():
-        shape.check_heads(heads)
