@@ -66,10 +66,10 @@ def test_a_head_with_equal_attention(family: str) -> None:
     if not FAMILIES[family].v or family in ("bitnet", "gemma4"):
         pytest.skip("the witness reads values off a projection of their own, and no norm after them")
     module, seen = witnesses.attention(family, AT[0]), {}
+    shape = lh.head_geometry(witnesses.bridged(family))  # First: a copy of the plain model would have its hook, too.
     handle = getattr(module, FAMILIES[family].v).register_forward_hook(
         lambda m, args, out: seen.update(v=out, x=args[0])
     )
-    shape = lh.head_geometry(witnesses.bridged(family))
     places = torch.arange(len(TOKENS))
     reach = shape.reaches(AT[0], places[:, None], places).float()
 
