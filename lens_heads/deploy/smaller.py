@@ -27,8 +27,13 @@ STACKED = "qkv_proj"
 
 
 def kept_groups(shape: HeadGeometry, chosen: Sequence[Head]) -> dict[int, list[int]]:
-    """The kv heads that stay in each layer. ValueError for groups in part, and other numbers per layer."""
+    """The kv heads that stay in each layer. ValueError for groups in part, and other numbers per layer, before or after."""
     shape.check_kv_heads("how='remove'")
+    if shape.linear or len({(shape.layers[at].n_heads, shape.layers[at].n_kv_heads) for at in shape.attending}) > 1:
+        raise ValueError(
+            f"how='remove' changes the one number of heads that a configuration has, and the layers of {shape.name} differ in "
+            f"their heads: {ZERO}"
+        )
     gone = by_layer(chosen)
     kept: dict[int, list[int]] = {}
     for layer in shape.attending:

@@ -47,7 +47,7 @@ class LinearHeads(GeneralizedComponent):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         mixer: Any = self.original_component
-        stored, mask = _layer_of(kwargs.get("cache_params"), mixer), kwargs.get("attention_mask")
+        stored, mask = self._stored(kwargs.get("cache_params")), kwargs.get("attention_mask")
         held: dict[str, Tensor] = {}
 
         def note(name: str) -> Callable[..., None]:
@@ -71,19 +71,34 @@ class LinearHeads(GeneralizedComponent):
             for handle in handles:
                 handle.remove()
 
+    def _stored(self, cache: Any) -> Any | None:
+        """The stored layer of a `Cache`, which keeps what heads read; None without one. ValueError for weights over the tokens of
+        another cache, which keeps the state alone."""
+        mixer: Any = self.original_component
+        layer = None if cache is None else cache.layers[mixer.layer_idx]
+        if layer is None or hasattr(layer, "marked"):
+            return layer
+        if self.hook_pattern._forward_hooks and any(layer.has_previous_state.values()):
+            raise ValueError(
+                "hook_pattern of linear heads: the cache holds earlier tokens as a state alone, without what each of them was: "
+                "run the whole text at once, or into lens_heads.model.forward.Cache"
+            )
+        return None
+
     def values(self, past: Float[Tensor, "batch 1 key width"]) -> Float[Tensor, "batch head key d_head"]:
         """The values of all positions, of what a cache keeps."""
         return self._recurrence(past).v
 
     def _recurrence(self, past: Float[Tensor, "batch 1 key width"]) -> Any:
-        *projected, there = past[:, 0].split([*self._widths, 1], -1)
-        return recurrence(self.original_component, projected, there[..., 0])
+        mixer: Any = self.original_component
+        widths = [getattr(mixer, name).out_features for name in projections(mixer)]
+        *projected, there = past[:, 0].split([*widths, 1], -1)
+        return recurrence(mixer, projected, there[..., 0])
 
     def _past(
         self, before: Tensor | None, parts: list[Tensor], mask: Tensor | None
     ) -> Float[Tensor, "batch 1 key width"]:
         """What the projections have made of every position so far, and whether it is a token."""
-        self._widths = [part.shape[-1] for part in parts]
         rows = parts[0].shape[1]
         there = torch.ones_like(parts[0][..., :1]) if mask is None else mask[:, -rows:, None].to(parts[0])
         new = torch.cat([*parts, there], -1)[:, None]
@@ -100,14 +115,6 @@ class LinearHeads(GeneralizedComponent):
         v, changed = found.v.to(weights), (after != weights).any(-1).transpose(1, 2)[..., None]
         new = einsum(after, v, "batch head row key, batch head key e -> batch row head e").to(o)
         return torch.where(changed, new, o.reshape(new.shape)).reshape(o.shape)
-
-
-def _layer_of(cache: Any, mixer: Any) -> Any | None:
-    """The stored layer of a `Cache` that keeps what the heads read; None without a cache. ValueError for another cache."""
-    if cache is None:
-        return None
-    layer = cache.layers[mixer.layer_idx]
-    return layer if hasattr(layer, "marked") else None
 
 
 def show_linear_heads(model: Any, name: str) -> None:

@@ -13,12 +13,14 @@ import pytest
 import torch
 from einops import einsum
 from torch import Tensor
+from transformers import DynamicCache
 
 import lens_heads as lh
 from lens_heads.model import copies
 from lens_heads.model.forward import Cache, advance
 from lens_heads.model.geometry import head_geometry, output_weights
 from lens_heads.model.hooks import has_hooks, hooked, recording
+from lens_heads.model.identity import fingerprint
 from lens_heads.model.recurrence import Recurrence
 from lens_heads.ranking.one_pass.definition import PHI, Scorer
 from lens_heads.sanity.planted_weights import byte_tokenizer
@@ -176,6 +178,19 @@ def test_edited_weights_move_what_the_layer_writes(name: str) -> None:
     assert (plain[names[1]][0] - edited[names[1]][0]).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_weights_over_a_cache_of_transformers_are_refused(name: str) -> None:
+    """It keeps the states alone, so that the weights of earlier tokens would be missing without a word."""
+    model, tokens = shown(name), random_trial(8, n=20).tokens[None]
+    store = DynamicCache(config=model.original_model.config)
+    with torch.no_grad(), recording(model, [f"blocks.{LAYER}.attn.hook_pattern"]) as seen:
+        model(tokens[:, :12], past_key_values=store, use_cache=True)
+        with pytest.raises(ValueError, match="the cache holds earlier tokens as a state alone"):
+            model(tokens[:, 12:], past_key_values=store, use_cache=True)
+    assert [one.shape[-1] for one in seen[f"blocks.{LAYER}.attn.hook_pattern"]] == [12]
+    assert not has_hooks(model)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_everything_that_reads_writes_runs_and_the_rest_is_refused(name: str) -> None:
@@ -227,10 +242,21 @@ def test_batches_with_padding_score_as_single_prompts(name: str) -> None:
     torch.testing.assert_close(both.per_trial, single.per_trial, atol=1e-4, rtol=1e-3, equal_nan=True)
 
 
+def test_they_are_pruned_in_place_alone(tmp_path: Path) -> None:
+    model, tokens = shown("qwen3_next"), random_trial(3, n=12).tokens[None]
+    written = lh.prune(model, "L0H1", tmp_path / "zeroed", how="zero").path
+    with torch.no_grad(), lh.ablate(model, "L0H1", kind="zero"):
+        expected = model(tokens)
+    torch.testing.assert_close(lh.load_model(written)(tokens).detach(), expected)
+    with pytest.raises(ValueError, match="layers of qwen3_next differ in their heads: use how='zero'"):
+        lh.prune(model, "L0H1", tmp_path / "removed", how="remove")
+
+
 def test_a_copy_shows_them_too() -> None:
     model = shown("qwen3_next")
     made = copies.unpacked(copies.packed(model), "cpu")
     assert head_geometry(made).linear == head_geometry(model).linear
+    assert fingerprint(made) == fingerprint(model)  # Before it has run.
     tokens = random_trial(3, n=12).tokens[None]
     with torch.no_grad():
         assert torch.equal(made(tokens), model(tokens))
